@@ -394,7 +394,7 @@ def doubted(untold: str) -> set[str]:
     assert certificate is not None
     assert untold in certificate.untold
     told = verdict_said("valid", simulated=False, untold=as_told(certificate))
-    assert str(told).startswith("valid, as far as this server can tell (not checked: ")
+    assert str(told).startswith("valid, as far as this server reports (not checked: ")
     return {it.check for it in findings if it.severity != "note"} - {
         "host-busy",
         "free-cores",

@@ -47,7 +47,7 @@ def test_figures_hold_every_stage_and_the_whole_grid() -> None:
     compared, grid = found["advised"]["data"], found["grid"]["data"]
     assert [it["stage_en"] for it in compared if it["named_en"] == "small draft, 4 tokens"] == [
         "predicted",
-        "raced",
+        "search",
         "confirmed",
     ]
     assert len([it for it in compared if it["verdict"] == "unchecked"]) == 3  # what was only predicted

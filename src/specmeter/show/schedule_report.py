@@ -396,7 +396,10 @@ def scheduled(schedule: Schedule) -> Figure | None:
             ],
         }
 
-    return single("scheduled", [*data, *crossed], draw)
+    key: list[str] = ["interval"]
+    key += [] if all(datum.get("verdict") == "valid" for datum in data) else ["not-measured"]
+    key += ["baseline", "crossing"] if crossed else ["baseline"]
+    return single("scheduled", [*data, *crossed], draw, *key)
 
 
 def _crossed(schedule: Schedule) -> list[Datum]:

@@ -46,7 +46,7 @@ def two_binaries(data: RunData) -> Findings:
     Identities are compared to the byte. A build is a number and a commit; builds without them (packages that were made
     outside of a repository print `0 (unknown)`) agree with anything.
 
-    Assumes: one build is one set of bytes, and prints one build number.
+    Assumes: one build is one set of bytes, with one build number.
     Otherwise: the same source built twice has other bytes: suspect at most.
     """
     if not data.sessions:
@@ -148,9 +148,8 @@ def memory_fit(data: RunData) -> Findings:
     the size of weights for arms that load drafting heads into the target, and the cache of a recurrent target that
     keeps snapshots for rolling back.
 
-    Assumes: buffers of the same size in the same place are read at the same speed; logs round sizes to 1 % or 2
-    MiB.
-    Otherwise: a smaller difference goes unnoticed, a harmless one is suspect at most.
+    Assumes: buffers of the same size in the same place are read at the same speed; logs round sizes to 1% or 2 MiB.
+    Otherwise: smaller differences go unnoticed, and harmless ones are reported: suspect at most.
     """
     arms = [arm for arm in data.arms.values() if arm.baseline_id is not None]
     if data.simulated or not arms:
@@ -234,9 +233,9 @@ def server_shared(data: RunData) -> Findings:
     the place at all. It is called a rise from 0.02 of the tokens between first and last place on, at four times its
     standard error.
 
-    Assumes: greedy text repeats itself, so that acceptance does not depend on the place in a session unless
-    something is kept.
-    Otherwise: a rise by chance passes four standard errors rarely: suspect at most.
+    Assumes: greedy output repeats, so acceptance does not depend on when a request ran, unless the server keeps
+    something.
+    Otherwise: a chance rise rarely exceeds four standard errors: suspect at most.
     """
     by_arm = sessions_by_arm(data)
     if not data.sessions:
@@ -352,8 +351,8 @@ def server_found(data: RunData) -> Findings:
     Two servers of one machine take memory and caches from each other though only one of them is at work. What servers
     say of their models is compared as far as both say it.
 
-    Assumes: a server answers for itself: no proxy speaks for others.
-    Otherwise: what was told is of another server than what was measured: suspect at most.
+    Assumes: a server answers for itself, with no proxy in between.
+    Otherwise: the reported facts belong to another server than the one measured: suspect at most.
     """
     if not data.sessions:
         yield not_checkable(None, Message("unchecked.no_session"))

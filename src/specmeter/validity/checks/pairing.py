@@ -27,9 +27,8 @@ _NO_DRAFT = Message("unchecked.no_draft")
 def vocab_mismatch(data: RunData) -> Findings:
     """Target and draft speak of different tokens: refused by the engine, or translated by way of text.
 
-    Assumes: headers and token texts of both files differ in what llama.cpp insists on, or its log says that tokens
-    are translated: identity.
-    Otherwise: an engine that drafts all the same and says nothing has other conditions: suspect.
+    Assumes: both files differ in something that llama.cpp requires, or its log says that tokens are translated.
+    Otherwise: an engine that drafts anyway and reports nothing has other requirements: suspect.
     """
     for arm in data.arms.values():
         if arm.draft is None:
@@ -70,8 +69,8 @@ def _differs(condition: Condition) -> Message:
 def draft_special_tokens(data: RunData) -> Findings:
     """Differences that no engine refuses and that cost acceptance.
 
-    Assumes: special tokens and templates that differ cost acceptance.
-    Otherwise: they need not: it is a note.
+    Assumes: different special tokens and templates lower the acceptance rate.
+    Otherwise: they may not, so it is a note.
     """
     chat = any(prompt.format == "chat" for prompt in data.prompts.values())
     names = _SPECIAL | {"chat-template"} if chat else _SPECIAL
@@ -109,9 +108,8 @@ def _all_differ(conditions: Sequence[Condition]) -> list[Message]:
 def draft_not_smaller(data: RunData) -> Findings:
     """A draft that reads as much per token as its target cannot pay: perhaps the two were mixed up.
 
-    Assumes: bytes read per token stand for the time of a forward.
-    Otherwise: on a machine that is bound by computing they do not: suspect at most, a note where the draft is
-    merely large.
+    Assumes: bytes read per token represent the time of a forward pass.
+    Otherwise: on a compute-bound machine they do not: suspect at most, and a note if the draft model is merely large.
     """
     for arm in data.arms.values():
         if arm.draft is None:
@@ -149,7 +147,7 @@ def random_prompts(data: RunData) -> Findings:
     and were seen to choose as after text.
 
     Assumes: what follows random tokens is not text.
-    Otherwise: nothing else is assumed: it follows from the workload.
+    Otherwise: does not apply: this follows from the workload.
     """
     random = {name for name, prompt in data.prompts.items() if prompt.random_tokens}
     if not random:
@@ -193,8 +191,8 @@ def prompt_differs(data: RunData) -> Findings:
 
     Tokens found in a cache count as well. They are those of one target, so the numbers are equal or something is wrong.
 
-    Assumes: arm and baseline are given one text, which one target turns into one number of tokens: identity.
-    Otherwise: tokens found in a cache count as well, so that caching cannot break it.
+    Assumes: configuration and baseline get one prompt, which one target turns into the same number of tokens.
+    Otherwise: cached tokens are counted too, so caching does not matter.
     """
     for arm, _ in answered(data):
         pairs = data.beside_baseline[arm.id]
@@ -239,10 +237,9 @@ def rpc_fallback(data: RunData) -> Findings:
     one command of 9 bytes at least, so fewer bytes than that are no remote draft, whatever the log says. Texts and
     acceptance say nothing: greedy drafts are the same wherever they are made.
 
-    Assumes: the engine's account of its buffers names where the weights lie, and each drafted token takes one
-    command of 9 bytes at least: identity and counting.
-    Otherwise: a connection that failed may have been made later: suspect. So is one without the buffers of an
-    engine that names them.
+    Assumes: the engine reports where its weights are, and each draft token needs a command of at least 9 bytes.
+    Otherwise: a failed connection may have succeeded later: suspect; so is a missing report from an engine that
+    normally makes one.
     """
     for arm, requests in answered(data):
         devices, draft_devices = arm.engine.devices, arm.engine.draft_devices if arm.draft else ()
