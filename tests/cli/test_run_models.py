@@ -245,9 +245,7 @@ def test_an_experiment_is_saved_only_where_it_can_be_read(capsys: pytest.Capture
     Path("nowhere.yaml").symlink_to("gone.yaml")
     Path("folder.yaml").mkdir()
     cases = {
-        **dict.fromkeys(
-            ("/dev/zero", "/dev/full", "x.gguf", "-", "mine", "mine.json"), "does not end in .yaml"
-        ),
+        **dict.fromkeys(("/dev/zero", "/dev/full", "x.gguf", "-", "mine", "mine.json"), "does not end in .yaml"),
         "": "an empty name does not end in .yaml",
         **dict.fromkeys(("pipe.yaml", "zero.yaml", "full.yaml"), "is not a regular file"),
         "nowhere.yaml": "nowhere.yaml: a broken link",
