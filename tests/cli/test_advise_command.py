@@ -148,7 +148,7 @@ QUICK = ("advise", "mock:dense", "--draft", "mock:small", "--kind", "fact", "--k
 def test_an_advice_is_given_and_asked_again(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke([*QUICK, "--for", "vllm"]) == 0
     shown = capsys.readouterr()
-    assert "dense: speculate with small draft" in shown.out
+    assert "dense: speculate with draft model small" in shown.out
     (first,) = Path("specmeter-runs").iterdir()
     assert invoke(["advise", "--again", "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
