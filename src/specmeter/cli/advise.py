@@ -55,7 +55,7 @@ from specmeter.show.terminal.report import print_report
 class _Clients(click.ParamType[tuple[int, ...]]):
     """Numbers of clients."""
 
-    name = "N,N"
+    name = "N,N,..."
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:  # noqa: ARG002
         if isinstance(value, tuple):

@@ -134,7 +134,7 @@ def _drafts() -> dict[str, MockDrafter]:
 
 
 class MockSpec(Record):
-    """Settings of the mock engine. Default: a dense and an MoE target model; only the dense one gains from speculation."""
+    """Settings of the mock engine. Default: a dense and an MoE target model, of which the dense one gains."""
 
     targets: dict[str, TargetModel] = Field(default_factory=_targets)
     """By NAME of `mock:NAME`."""
