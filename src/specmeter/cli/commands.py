@@ -41,7 +41,7 @@ _PLACES = {"list": "runs:list_runs", "show": "runs:show", "rescue": "runs:rescue
 """`MODULE:NAME` of those that are not `command` in `cli/NAME.py`."""
 
 GROUPS = {
-    "Measure": ("advise", "run", "study", "fleet"),
+    "Measure": ("advise", "run", "study"),
     "Results": ("list", "show", "explain", "check", "compare", "report", "serve", "export", "rescue", "audit"),
     "Models and costs": ("predict", "probe", "models", "quality"),
     "This machine": ("doctor", "engines"),
