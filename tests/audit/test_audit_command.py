@@ -35,7 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_exit_codes_tell_what_cannot_be_from_what_assumptions_refute(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["audit", "table.md"]) == 4
     out = capsys.readouterr().out
-    assert "S = 1.26 > tau = 1 + 0.0025 x 16 = 1.04" in out
+    assert "speedup 1.26 > tau = 1 + 0.0025 x 16 = 1.04" in out
     assert "3 rows: 1 implausible, 1 possible, 1 undecided" in out
     assert invoke(["audit", "honest.csv"]) == 0
     assert "1 row: 1 possible" in capsys.readouterr().out
@@ -96,7 +96,7 @@ def test_forwards_that_were_measured_to_be_cheap_can_be_given(capsys: pytest.Cap
     assert invoke(["audit", "cpu.csv"]) == 4
     assert invoke(["audit", "cpu.csv", "--cheapest-forward", "0.67"]) == 0
     assert invoke(["audit", "cpu.csv", "--cheapest-forward", "nan"]) == 2
-    assert "S = 1.9 <= tau / m = 1.7 / 0.67 = 2.537" in capsys.readouterr().out
+    assert "speedup 1.9 <= tau / cheapest pass = 1.7 / 0.67 = 2.537" in capsys.readouterr().out
 
 
 def test_several_files_are_counted_together(capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,7 +138,7 @@ def test_what_rows_lack_can_be_given(capsys: pytest.CaptureFixture[str]) -> None
     assert invoke(["audit", "rates.csv"]) == 0
     assert invoke(["audit", "rates.csv", "--baseline-rate", "42.4 tok/s"]) == 4
     out = " ".join(capsys.readouterr().out.split())
-    assert "S = 61.4 / 42.4 = 1.448 > tau" in out
+    assert "speedup 61.4 / 42.4 = 1.448 > tau" in out
     Path("plain.csv").write_text("method,tok_s,gamma\nnone,55.3,\nsd,69.7,\n", encoding="utf-8")
     options = ["--bytes-per-token", "20.6 GB", "--device", "Apple M2 Ultra", "--gamma", "4", "--json"]
     assert invoke(["audit", "plain.csv", *options]) == 4

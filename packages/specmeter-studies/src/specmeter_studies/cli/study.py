@@ -141,7 +141,7 @@ def run(
 ) -> int:
     """Measure the study NAME (see `specmeter study list`), or resume it.
 
-    NAME may be the folder of your own study (see docs/how-to/write-a-study.md).
+    NAME may be the folder of your own study (see docs/how-to/studies.md).
 
     Parts, arms and models that cannot be measured here (missing models, too little memory, an unsuitable binary) are
     left out with the reason; the rest is measured. Everything is on disk before the next step: after Ctrl-C, a crash or
