@@ -461,9 +461,9 @@ def test_the_best_of_several_servers_is_advised(
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--url", "http://h"], "no server is named that decodes plainly"),
-        (["--baseline-url", "http://h"], "nothing to compare with it"),
-        (["--url", "http://h", "--baseline-url", "h/v1"], "--url http://h: is named twice"),
+        (["--url", "http://h"], "--url: no server without speculation"),
+        (["--baseline-url", "http://h"], "no other server to compare with"),
+        (["--url", "http://h", "--baseline-url", "h/v1"], "--url http://h: given twice"),
         (["--url", "h", "--baseline-url", "g", "--draft", "bench:draft-small"], "draft as they were started"),
         (["--url", "h", "--baseline-url", "g", "--from", "mine.yaml"], "--url: mine.yaml says that itself"),
     ],
@@ -562,4 +562,4 @@ def test_a_server_meets_several_clients(run: Callable[..., str]) -> None:
 
 def test_options_for_engines_that_are_started_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["run", "--url", "http://127.0.0.1:1", "--gamma", "4", "-t", "2"]) == 2
-    assert "--gamma, -t: a server that runs works as it was started" in capsys.readouterr().err
+    assert "--gamma, -t: cannot be set on a running server" in capsys.readouterr().err

@@ -253,7 +253,7 @@ def test_the_command_reads_reports_of_one_name(tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--bandwidth", "pro=200"], "goes with --machines"),
+        (["--bandwidth", "pro=200"], "only with --machines"),
         (["--machines", "--bandwidth", "200"], "does not name a run"),
         (["--machines", "--bandwidth", "pro=-1"], "no bandwidth in GB/s"),
         (["--machines", "--bandwidth", "other=200"], "no machine here is called that"),
