@@ -54,7 +54,7 @@ def test_claims_come_first_and_nothing_is_loaded(pages: dict[str, Path]) -> None
 
 def test_a_page_says_whose_numbers_they_are() -> None:
     ours, theirs = (study_page([found(origin)], ["en"]) for origin in ("measured", "published"))
-    printed = "the document's own numbers, judged by bounds"
+    printed = "The document's own numbers, checked against"
     assert printed in theirs
     assert printed not in ours
     assert "not refuted" in theirs
@@ -89,7 +89,7 @@ def test_false_numbers_are_struck_out_in_tables(look: Look, pages: dict[str, Pat
     chips = looked.run("[...document.querySelectorAll('#table-table-4 .chip')].map((e) => e.innerText)")
     assert chips == ["not refuted", "impossible", "impossible"]
     assert looked.page.locator("#table-table-5 .chip").count() == 0
-    looked.page.click("summary:has-text('Every configuration')")
+    looked.page.click("summary:has-text('All configurations')")
     assert "speedup-above-tau" in looked.page.inner_text("#table-configurations tr.invalid")
 
 
