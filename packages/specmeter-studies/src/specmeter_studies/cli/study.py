@@ -85,7 +85,7 @@ class _WithVariants(click.Command):
     "variants",
     multiple=True,
     metavar="NAME",
-    help="Apply this variant; repeatable. Every study has `bench` (bundled models) and `quick` (smaller, with bench).",
+    help="Apply this variant; repeatable. All studies have `bench` (bundled models) and `quick` (smaller).",
 )
 @click.option("--faithful", is_flag=True, help="Measure in the original order; short for --variant faithful.")
 @click.option(
@@ -188,7 +188,7 @@ def run(
             print_stopped(screen, folder, _command(ready.order, folder, as_json=as_json))
         return 130
     if not complete:
-        screen.say("something could not be measured; the same command retries it")
+        screen.say("some requests failed; run the same command to retry them")
         return 3
     return 1 if "invalid" in folder.verdicts().values() else 0
 
