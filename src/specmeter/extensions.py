@@ -74,7 +74,7 @@ def studies() -> Studies | None:
 
 def not_installed(what: str) -> UsageError:
     """The error for what only the package of studies can do."""
-    return UsageError(f"{what}: studies are a package of their own, which is not installed", fix=INSTALL)
+    return UsageError(f"{what}: the package specmeter-studies is not installed", fix=INSTALL)
 
 
 def load(place: str) -> Any:

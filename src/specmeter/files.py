@@ -303,7 +303,7 @@ def _parts(name: str, folder: Path) -> list[str]:
     parts = name.split("/")
     odd = "\0:\\" if os.name == "nt" else "\0"
     if any(part in ("", ".", "..") or not set(odd).isdisjoint(part) for part in parts):
-        raise NotPlainError(errno.EINVAL, "leads out of its folder", str(folder / name.replace("\0", "?")))
+        raise NotPlainError(errno.EINVAL, "leads outside its folder", str(folder / name.replace("\0", "?")))
     return parts
 
 

@@ -163,7 +163,7 @@ def test_what_does_not_fit_into_memory_is_told_with_what_it_needs(
     assert candidates.drafts == ()
     assert reasons(candidates)[small.name] == Message("left-out.memory", needed=needed, free=needed - 1)
     longer = asked(target, settings=("engine.context=1000000",))
-    with pytest.raises(UsageError, match=r"weights and KV cache need .* are free here"):
+    with pytest.raises(UsageError, match=r"weights and KV cache need .* is free"):
         find_candidates(longer, found=[])
 
 

@@ -141,7 +141,7 @@ def test_errors_say_at_how_many_clients_they_arose(tmp_path: Path) -> None:
     [
         ({"clients": (0, 1)}, "--clients 0: is not between"),
         ({"clients": (65,)}, "--clients 65: is not between"),
-        ({"clients": (2, 2)}, "lists a number twice"),
+        ({"clients": (2, 2)}, "a number is repeated"),
         ({"clients": (1, 2), "goal": "latency"}, "--goal latency: with --clients"),
     ],
 )

@@ -609,7 +609,7 @@ def test_acceptance_is_taken_from_the_prompts_that_an_arm_runs(tmp_path: Path) -
 
 def test_two_predictions_of_one_arm_are_refused(tmp_path: Path) -> None:
     folder = probed_run(tmp_path)
-    with RunStore.open(folder) as store, pytest.raises(StoreError, match="stored already"):
+    with RunStore.open(folder) as store, pytest.raises(StoreError, match="already stored"):
         store.add_prediction(store.predictions()[0].model_copy(update={"speedup": None}))
 
 

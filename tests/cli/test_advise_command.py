@@ -41,7 +41,7 @@ def outline(*argv: str, capsys: pytest.CaptureFixture[str]) -> dict[str, object]
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([], "no target is named"),
+        ([], "no target model given"),
         (["none.gguf"], "no such file"),
         (["bench:dense", "-m", "bench:moe"], "two targets are named"),
         (["bench:dense", "--budget", "0"], "--budget 0: is not a time to measure in"),
@@ -52,12 +52,12 @@ def outline(*argv: str, capsys: pytest.CaptureFixture[str]) -> dict[str, object]
         (["bench:dense", "--kind", "cod"], "choose of fact, code, reason, zh, edit"),
         (["bench:dense", "--kind", "code", "--prompts", "mine.txt"], "leave one of them out"),
         (["bench:dense", "--prompts", "nowhere.txt"], "--prompts nowhere.txt: no such file"),
-        (["bench:dense", "--prompts", "empty.txt"], "holds no prompt"),
+        (["bench:dense", "--prompts", "empty.txt"], "contains no prompts"),
         (["bench:dense", "--for", "ollama"], "known: llama-server, llama-cli"),
         (["bench:dense", "--spec-draft-n-max", "4"], "advise finds methods and lengths itself"),
         (["bench:dense", "-hf", "o/r"], "No such option"),
         (["bench:dense", "--parallel", "4"], "write --set engine.slots=VALUE"),
-        (["bench:dense", "--draft", "bench:draft-other-vocab"], "none of them can be tried"),
+        (["bench:dense", "--draft", "bench:draft-other-vocab"], "none of these draft models can be used"),
         (["mock:dense", "--engine", "embedded"], "a model of the mock engine, and the engine embedded is named"),
         (["bench:dense", "--set", "design.bloks=1"], "did you mean 'blocks'"),
         (["bench:dense", "-c", "10000000"], "weights and KV cache need"),

@@ -276,7 +276,7 @@ def test_files_that_are_not_targets_are_told(tmp_path: Path, capsys: pytest.Capt
     Path("text.gguf").write_text("hello", encoding="utf-8")
     assert "not a usable GGUF file" in said("run", "text.gguf", "--dry-run", capsys=capsys)
     copy("dense", "part-00002-of-00003.gguf")
-    assert "name the first part" in said("run", "part-00002-of-00003.gguf", "--dry-run", capsys=capsys)
+    assert "pass the first part" in said("run", "part-00002-of-00003.gguf", "--dry-run", capsys=capsys)
 
 
 def test_a_draft_larger_than_its_target_is_asked_about(capsys: pytest.CaptureFixture[str]) -> None:

@@ -142,7 +142,7 @@ def test_the_first_servers_key_is_for_its_host_alone(monkeypatch: pytest.MonkeyP
 def test_what_is_not_told_is_not_counted(tmp_path: Path) -> None:
     with speaking("ollama") as (url, _), opened(url, tmp_path) as session:
         reply = session.generate(ASK, GREEDY)
-        with pytest.raises(EngineProtocolError, match="does not tokenize"):
+        with pytest.raises(EngineProtocolError, match="has no tokenizer endpoint"):
             session.tokenize("a")
     assert (reply.timings.draft_n, reply.timings.draft_n_accepted) == (None, None)
     assert reply.arrival_ms == ()
@@ -248,7 +248,7 @@ def test_settings_have_the_names_of_the_server(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "says", "fix"),
     [
-        ("limit", "limits how many requests", "wait 17 seconds"),
+        ("limit", "limits the rate of requests", "wait 17 seconds"),
         ("breaks-off", "out of memory", "log of that server"),
         ("no-usage", "does not say how many tokens it generated", "include_usage"),
     ],
@@ -356,7 +356,7 @@ def test_what_is_no_address_or_holds_a_key_is_refused(given: str) -> None:
 
 
 def test_an_arm_without_a_server_is_refused() -> None:
-    with pytest.raises(ExperimentError, match="no server decodes plainly"):
+    with pytest.raises(ExperimentError, match="no server runs without speculation"):
         check_arm("url", arm("http://h", method="none"), has_draft=False)
     with pytest.raises(ExperimentError, match="also the server"):
         check_arm("url", arm("http://h", baseline="http://h"), has_draft=False)
@@ -464,7 +464,7 @@ def test_the_best_of_several_servers_is_advised(
         (["--url", "http://h"], "no server is named that decodes plainly"),
         (["--baseline-url", "http://h"], "nothing to compare with it"),
         (["--url", "http://h", "--baseline-url", "h/v1"], "--url http://h: is named twice"),
-        (["--url", "h", "--baseline-url", "g", "--draft", "bench:draft-small"], "draft as they were started"),
+        (["--url", "h", "--baseline-url", "g", "--draft", "bench:draft-small"], "a running server's drafting"),
         (["--url", "h", "--baseline-url", "g", "--from", "mine.yaml"], "--url: mine.yaml says that itself"),
     ],
 )

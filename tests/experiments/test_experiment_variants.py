@@ -133,7 +133,7 @@ def test_aliases_are_not_changed_together(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("override", ["variants.one.name=x", "applied=[one]"])
 def test_overrides_choose_no_variants(file: str, override: str) -> None:
-    with pytest.raises(ExperimentError, match="variants are not values"):
+    with pytest.raises(ExperimentError, match="a variant cannot be set like this"):
         load(file, [override])
 
 

@@ -90,7 +90,7 @@ def test_a_hub_that_cannot_be_reached(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="2 models are not on this machine") as caught:
         prepare(load(experiment(tmp_path, targets={"moe": BIG})))
     assert caught.value.message.count("the hub cannot be reached") == 2
-    assert caught.value.fix.startswith("get them with these commands")
+    assert caught.value.fix.startswith("download them with these commands")
 
 
 def test_a_file_that_the_hub_does_not_have(tmp_path: Path, hub: Hub) -> None:

@@ -148,7 +148,7 @@ def test_readers_look_on_while_a_run_is_written(store, make_request, plan):
         assert list(reader.rows()) == []
         store.add_request(make_request(plan[0]))
         assert len(list(reader.rows())) == 1
-        with pytest.raises(StoreError, match="reading only"):
+        with pytest.raises(StoreError, match="read-only"):
             reader.add_request(make_request(plan[1]))
 
 
@@ -176,7 +176,7 @@ def test_create_needs_an_empty_folder(tmp_path: Path, store):
         with pytest.raises(StoreError, match=match):
             RunStore.create(folder, experiment_yaml="", experiment_json="{}", plan=[])
     store.close()
-    with pytest.raises(StoreError, match="already holds a run"):
+    with pytest.raises(StoreError, match="already contains a run"):
         RunStore.create(store.folder, experiment_yaml="", experiment_json="{}", plan=[])
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot be created"):
@@ -188,7 +188,7 @@ def test_a_creation_that_was_cut_short_can_be_repeated(tmp_path: Path, plan):
     with pytest.raises(StoreError, match="same request twice"):
         RunStore.create(folder, experiment_yaml="", experiment_json="{}", plan=[*plan, plan[0]])
     assert not RunStore.exists(folder)
-    with pytest.raises(StoreError, match="stopped before it began"):
+    with pytest.raises(StoreError, match="stopped before it started"):
         RunStore.open(folder)
     with RunStore.create(folder, experiment_yaml="", experiment_json="{}", plan=plan) as store:
         assert store.missing() == plan

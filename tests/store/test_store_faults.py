@@ -224,7 +224,7 @@ def test_a_full_disk_loses_nothing(store, make_request, plan):
     pages = store._db.execute("PRAGMA page_count").fetchone()[0]
     store._db.execute(f"PRAGMA max_page_count = {pages}")
     big = make_request(plan[1]).reply.model_copy(update={"text": os.urandom(50_000).hex()})
-    with pytest.raises(StoreError, match="everything stored before is safe") as failure:
+    with pytest.raises(StoreError, match="everything stored so far is safe") as failure:
         store.add_request(make_request(plan[1], reply=big))
     assert "resumes" in failure.value.fix
     store._db.execute("PRAGMA max_page_count = 1000000")
@@ -254,7 +254,7 @@ except StoreError as error:
 store.close()
 """
     answer = in_child(code, store.folder, Path(__file__).parent)
-    assert "everything stored before is safe" in answer.stdout, answer.stderr
+    assert "everything stored so far is safe" in answer.stdout, answer.stderr
     with RunStore.open(store.folder) as again:
         assert again.done_keys() == {plan[0]}
         again.check()

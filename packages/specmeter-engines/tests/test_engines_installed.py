@@ -34,7 +34,7 @@ def test_what_is_missing_is_named() -> None:
 def test_what_is_no_folder_of_a_model_is_refused() -> None:
     model = spec_of("transformers").model
     assert model is not None
-    with pytest.raises(ModelError, match="no folder with config"):
+    with pytest.raises(ModelError, match="not a folder with config"):
         model(None, "dense", "nowhere")
 
 

@@ -50,7 +50,7 @@ def test_what_is_not_a_fleet_is_refused(on: str) -> None:
 def test_devices_of_a_cluster_are_its_resources() -> None:
     fleet = of_cluster("ray://h:1", {"CPU": 8, "specmeter-b": 1, "specmeter-a": 1, "node:10.0.0.1": 1})
     assert [it.name for it in fleet.devices] == ["a", "b"]
-    with pytest.raises(UsageError, match="no node of this cluster has a device"):
+    with pytest.raises(UsageError, match="no node of this cluster offers a device"):
         of_cluster("ray://h:1", {"CPU": 8})
 
 

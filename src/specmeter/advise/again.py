@@ -52,13 +52,13 @@ def again(
     confirmation = next((it for it in reversed(old.stages) if it.folder == old.confirmation), None)
     if old.why_undecided == "changed":
         raise UsageError(
-            f"{before}: is not what was measured: its numbers are not those of its confirmation, or that was changed",
-            fix="ask anew; `specmeter check` names what was changed in a stage's folder",
+            f"{before}: was changed after the measurement: its numbers differ from those of its confirmation",
+            fix="run `specmeter advise` again; `specmeter check` on a stage's folder lists the changes",
         )
     if not old.finished or arm is None or confirmation is None or old.decision == "undecided":
         raise UsageError(
-            f"{before}: this advice decided nothing that could hold again",
-            fix="finish it with the command that it was begun with, or ask anew",
+            f"{before}: this advice is undecided, so there is nothing to check again",
+            fix="finish it by repeating its command, or ask again with --new",
         )
     advice = _begun(old, before, folder, confirmation.certificate_sha256)
     if advice.finished:
@@ -95,7 +95,7 @@ def _begun(old: Advice, before: Path, folder: Path, certificate: str | None) -> 
     if (folder / ADVICE_NAME).is_file():
         there = read_advice(folder)
         if there.again_of != certificate:
-            raise StoreError(f"{folder}: holds another advice", fix="name another folder with --out")
+            raise StoreError(f"{folder}: contains another advice", fix="choose another folder with --out")
         return there
     advice = Advice(
         asked=old.asked,

@@ -76,7 +76,7 @@ def check_program(program: str) -> None:
         return
     near = difflib.get_close_matches(program, PROGRAMS, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
-    raise UsageError(f"--for {program[:80]}: unknown", fix=f"{hint}known: {', '.join(PROGRAMS)}")
+    raise UsageError(f"--for {program[:80]}: no such program", fix=f"{hint}use one of {', '.join(PROGRAMS)}")
 
 
 def written_for(program: str, arm: Arm | None, measured: tuple[str, ...]) -> Elsewhere:

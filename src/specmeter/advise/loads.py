@@ -74,8 +74,8 @@ def again_loads(
     decided = [it for it in old.advices if it.finished and it.decision != "undecided"]
     if not decided:
         raise UsageError(
-            f"{before}: this schedule decided nothing that could hold again",
-            fix="finish it with the command that it was begun with, or ask anew",
+            f"{before}: this schedule is undecided, so there is nothing to check again",
+            fix="finish it by repeating its command, or ask again with --new",
         )
     asked = old.asked.model_copy(update={"clients": tuple(map(clients_of, decided))})
     _begin(Schedule(asked=asked, made_at=time.time(), again_of=before.resolve().name), folder)
@@ -95,7 +95,7 @@ def _finished(folder: Path, again_of: str | None = None) -> Schedule | None:
         return None
     there = read_schedule(folder)
     if there.again_of != again_of:
-        raise StoreError(f"{folder}: holds another schedule", fix="name another folder with --out")
+        raise StoreError(f"{folder}: contains another schedule", fix="choose another folder with --out")
     return there if there.finished else None
 
 
@@ -113,7 +113,7 @@ def _begin(schedule: Schedule, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(
-            f"{folder}: cannot be written ({error.strerror})", fix="name another folder with --out"
+            f"{folder}: cannot be written ({error.strerror})", fix="choose another folder with --out"
         ) from None
     write_schedule(schedule, folder)
 

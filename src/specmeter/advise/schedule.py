@@ -128,8 +128,8 @@ def read_schedule(folder: Path, *, examine: bool = True) -> Schedule:
     clients = found.asked.clients
     if not clients or list(clients) != sorted(set(clients)):
         raise UsageError(
-            f"{path}: is not a record of a schedule (asked.clients: the numbers do not rise)",
-            fix="name a file made by `specmeter advise --clients`",
+            f"{path}: is not a valid schedule (asked.clients: the numbers do not increase)",
+            fix="pass a file made by `specmeter advise --clients`",
         )
     advices = list(_advices(folder, found, examine=examine))
     made_at = advices[0].made_at if advices else found.made_at
@@ -210,8 +210,8 @@ def _advices(folder: Path, schedule: Schedule, *, examine: bool) -> Iterator[Adv
         loads = schedule.asked.clients if schedule.again_of is None else advice.asked.clients
         if (advice.asked.load, advice.asked.target, advice.asked.clients) != (clients, schedule.asked.target, loads):
             raise UsageError(
-                f"{place}: holds the advice of another question than its schedule",
-                fix="remove that folder and repeat the command; what it held is measured anew",
+                f"{place}: contains the advice for another question than its schedule",
+                fix="remove that folder and repeat the command, which measures it again",
             )
         yield _examined(advice, place) if examine else advice
 
@@ -244,7 +244,7 @@ def runs_of(folder: Path) -> list[Path]:
         case _:
             return [folder]
     if not found:
-        raise StoreError(f"{folder}: nothing was measured yet", fix="repeat the command that made it")
+        raise StoreError(f"{folder}: nothing has been measured yet", fix="repeat the command that made it")
     return found
 
 
@@ -253,7 +253,7 @@ def find_single_run(reference: str) -> Path:
     found = runs_of(find_run(reference))
     if len(found) > 1:
         named = ", ".join(map(str, found))
-        raise StoreError(f"{reference}: stands for {len(found)} runs, and one is needed", fix=f"name one: {named}")
+        raise StoreError(f"{reference}: contains {len(found)} runs, but this needs one", fix=f"pass one of: {named}")
     return found[0]
 
 

@@ -105,7 +105,7 @@ class AdviseSession:
         self._parts: dict[str, Prepared] = {}
         baseline = next((arm for arm in found.work.arms.values() if arm.role == "baseline"), None)
         if baseline is None:
-            raise UsageError("advise: no arm is plain decoding", fix="add one with `method: none`")
+            raise UsageError("advise: no configuration without speculation", fix="add an arm with `method: none`")
         self.baseline = baseline
         kinds = kinds_by_length(first_pass(found.work.prompts[baseline.id]))
         prompts = {

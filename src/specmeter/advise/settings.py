@@ -52,9 +52,8 @@ def to_try(experiment: Experiment) -> Experiment:
     settings = list(alternatives(experiment.engine.settings, traits.settings, traits.kv_types, default_threads()))
     if not settings:
         raise UsageError(
-            f"--wide: the engine {experiment.engine.kind} leaves nothing to try of threads, flash attention and types "
-            "of the KV cache",
-            fix="leave --wide out, or leave one of these settings to it",
+            f"--wide: the engine {experiment.engine.kind} has no threads, flash attention or KV cache type left to try",
+            fix="leave --wide out, or remove one of these options",
         )
     ways = [ArmSpec(method="none")]
     if experiment.drafts:

@@ -111,8 +111,8 @@ def refuse_failing(store: RunReader, rows: Iterable[RequestRow], baseline: str) 
     failed = failed_arms(rows)
     if baseline in failed:
         raise EngineError(
-            f"plain decoding failed: {failed[baseline].splitlines()[0]}",
-            fix=f"see the logs in {store.folder}, and `specmeter doctor`",
+            f"the baseline (no speculation) failed: {failed[baseline].splitlines()[0]}",
+            fix=f"see the logs in {store.folder}, and run `specmeter doctor`",
         )
     return failed
 

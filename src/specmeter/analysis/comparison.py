@@ -216,23 +216,21 @@ def _completed(rates: Rates) -> Rates:
 def refuse_threshold(threshold: float) -> None:
     """Raise `UsageError` for what is not a share from 0 to 0.9."""
     if not 0 <= threshold <= 0.9:
-        raise UsageError(
-            f"threshold is {threshold:g}, which is not a share from 0 to 0.9", fix="give 0.03 for 3 percent"
-        )
+        raise UsageError(f"threshold is {threshold:g}, not between 0 and 0.9", fix="use 0.03 for 3%")
 
 
 def compare_runs(
     reference: Side, other: Side, *, measure: Measure = "rate", threshold: float = 0.02, level: float = 0.95
 ) -> RunComparison:
-    """Hold a run against the reference. Raises `UsageError` where they have no arm in common."""
+    """Hold a run against the reference. Raises `UsageError` where they have no configuration in common."""
     refuse_threshold(threshold)
     mine = {arm.id: arm for arm in reference.report.arms if arm.role != "control"}
     theirs = {arm.id: arm for arm in other.report.arms if arm.role != "control"}
     shared = [arm_id for arm_id in mine if arm_id in theirs]
     if not shared:
         raise UsageError(
-            f"{reference.name} and {other.name} have no arm in common",
-            fix="compare runs of one experiment; `specmeter show` lists the arms of each",
+            f"{reference.name} and {other.name} have no configuration in common",
+            fix="compare runs of one experiment; `specmeter show` lists their configurations",
         )
     measured = [[side.requests.get(arm_id, frozenset()) for arm_id in shared] for side in (reference, other)]
     once = sum(len(ours & theirs) for ours, theirs in zip(*measured, strict=True))

@@ -29,7 +29,7 @@ def compare(
     need_type("threshold", threshold, (int, float), "a share from 0 to 0.9")
     refuse_threshold(threshold)
     if not others:
-        raise UsageError("one run is not enough to compare", fix="name two or more: compare(a, b)")
+        raise UsageError("comparing needs at least two runs", fix="give two or more: compare(a, b)")
     sides = [read_side(folder_of(run)) for run in (reference, *others)]
     found = (compare_runs(sides[0], side, measure=by, threshold=threshold) for side in sides[1:])
     return tuple(ShownComparison.model_construct(**dict(one)) for one in found)

@@ -91,7 +91,7 @@ class Run(RunReport):
         """
         known = {arm.arm_id: arm for arm in (*self.summary.arms, *self.summary.controls)}
         if arm_id not in known:
-            raise UsageError(f"{arm_id} is not an arm of {self.folder.name}", fix=f"use one of {', '.join(known)}")
+            raise UsageError(f"{self.folder.name} has no arm {arm_id}", fix=f"use one of {', '.join(known)}")
         return known[arm_id]
 
     def requests(self) -> Iterator[Request]:

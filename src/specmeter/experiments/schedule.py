@@ -62,9 +62,9 @@ def plan(
     count < 1.
     """
     if not arm_ids:
-        raise ExperimentError("arms: there is nothing to measure", fix="add at least one arm")
+        raise ExperimentError("arms: nothing to measure", fix="add at least one arm")
     if len(set(arm_ids)) < len(arm_ids):
-        raise ExperimentError("arms: an id is used twice", fix="give every arm an id of its own")
+        raise ExperimentError("arms: an id is used twice", fix="give every arm a unique id")
     for field, count in (("blocks", blocks), ("invocations", invocations)):
         if count < 1:
             raise ExperimentError(f"design.{field}: {count} is less than 1", fix=f"set design.{field} to 1 or more")

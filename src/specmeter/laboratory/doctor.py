@@ -86,8 +86,8 @@ def refuse_idle_gpu(experiment: Experiment, engine: object) -> None:
     for gpu in () if "NVIDIA" in used else read_gpus():
         if gpu.vendor == "NVIDIA" and gpu.driver is not None:
             raise EngineError(
-                f"{gpu.name}: no installed engine can use this GPU, so the processor would be measured",
-                fix=f"{gpu_fix(gpu)}; or ask for the processor: `--engine embedded`, or `-ngl 0`",
+                f"{gpu.name}: no installed engine can use this GPU, so the CPU would be measured",
+                fix=f"{gpu_fix(gpu)}; or choose the CPU with `--engine embedded` or `-ngl 0`",
             )
 
 

@@ -132,7 +132,7 @@ class Clients:
         now = self.clock()
         for flying in self._flying.values():
             error = EngineError(
-                "given up: the cell was broken off while this was answered", fix="run the same command again"
+                "cancelled: the measurement stopped during this request", fix="run the same command again"
             )
             yield EndedRequest(*flying, min(flying.due_at, now), error)
         self._flying.clear()

@@ -241,7 +241,7 @@ class _CellRunner:
         self.failures = self.failures + 1 if error else 0
         if error and self.failures == START_FAILURES:
             raise EngineStartError(
-                f"{self.failures} sessions in a row did not start; the last one: {error.message}", fix=error.fix
+                f"{self.failures} sessions in a row did not start; last error: {error.message}", fix=error.fix
             )
 
     def exclude_block(self, block: tuple[int, int]) -> bool:
@@ -431,8 +431,8 @@ class _CellRunner:
             if wanted > limit:
                 more = f"set engine.context to {needed(arm, wanted)} or" if told is None else "start the server with"
                 raise ExperimentError(
-                    f"engine.context: prompt {prompt.id!r} has {tokens} tokens and {wanted - tokens} are to be "
-                    f"generated, but {arm.id} has room for {limit}",
+                    f"engine.context: prompt {prompt.id!r} has {tokens} tokens plus {wanted - tokens} to generate, "
+                    f"but {arm.id} has room for {limit}",
                     fix=f"{more} more, or lower max_tokens",
                 )
         self.fitting.add(arm.id)

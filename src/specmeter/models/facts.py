@@ -184,7 +184,7 @@ def _limited(metadata: Metadata, key: str, limit: int) -> int | None:
     if value is not None and value > limit:
         raise ModelError(
             f"{metadata.header.path}: {key.removeprefix('.')} is {value} (llama.cpp allows {limit})",
-            fix="the file is damaged or made for another program; use another one",
+            fix="use another file: this one is damaged or made for another program",
         )
     return value
 

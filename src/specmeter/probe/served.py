@@ -89,7 +89,7 @@ def measure_served(
     """
     if max(tokens) > MAX_TOKENS:
         raise UsageError(
-            f"--tokens: n = {max(tokens)} is above {MAX_TOKENS}, the most for a server",
+            f"--tokens: n = {max(tokens)} is above {MAX_TOKENS}, the limit for a server",
             fix=f"lower it to {MAX_TOKENS}, or use --source libllama",
         )
     kinds = _kinds(tokens, draft=draft is not None)
@@ -184,8 +184,8 @@ def _cut(session: EngineSession, text: str, depth: int) -> list[_Cut]:
     each = depth // _REPEATED
     if each < 8 or len(ids) < each:
         raise UsageError(
-            f"the text has {len(ids)} tokens, and {max(each, 8)} are needed for --depth {depth}",
-            fix="give a longer one with --text, or another --depth (16 at least)",
+            f"the text has {len(ids)} tokens, but --depth {depth} needs {max(each, 8)}",
+            fix="give a longer text with --text, or another --depth (at least 16)",
         )
     places = [index * (len(ids) - each) // _REQUESTS for index in range(_REQUESTS + 1)]
     texts = [session.detokenize(ids[place : place + each]) * _REPEATED for place in places]

@@ -200,7 +200,7 @@ def read_rounds(plain: Sequence[Wave], drafting: Sequence[Sequence[Wave]]) -> li
     if not any(it.step_ms for it in found):
         answers = [it for waves in drafting for wave in waves if len(wave) > 1 for it in wave]
         if any(it.reply.steps for it in answers):
-            raise EngineProtocolError("no step drafted for all requests at once", fix="lower load.clients")
+            raise EngineProtocolError("no step drafted for all requests together", fix="lower load.clients")
         replies = [it.reply for waves in drafting for wave in waves for it in wave]
         if any(it.steps for it in replies) or (replies and all(it.timings.draft_n == 0 for it in replies)):
             return found
@@ -216,10 +216,10 @@ def read_round(plain: Sequence[Wave], drafting: Sequence[Wave]) -> StepRound:
     each = [ms for wave in plain if (ms := wave_plain_ms(wave) if together else _lone_plain_ms(wave)) is not None]
     if not each and together:
         raise EngineProtocolError(
-            "requests that were sent together were never all decoded at once", fix="lower load.clients, or load.depth"
+            "requests sent together were never all decoded together", fix="lower load.clients, or load.depth"
         )
     if not each:
-        raise EngineProtocolError("no answer has a second token to time", fix="raise generation.max_tokens")
+        raise EngineProtocolError("no output has a second token to time", fix="raise generation.max_tokens")
     lone = [wave[0].reply for wave in drafting if len(wave) == 1]
     drafted = sum(reply.timings.draft_n or 0 for reply in lone)
     spent = [] if together else [part.generate_ms for reply in lone for part in reply.drafting]

@@ -217,5 +217,5 @@ def write_record(record: Record, path: Path, *, what: str, inside: bool = False)
         write_inside(path.parent, path.name, data) if inside else write_whole(path, data)
     except OSError as error:
         raise UsageError(
-            f"{path}: the {what} cannot be written ({error.strerror or error})", fix="name another file with --out"
+            f"{path}: the {what} cannot be written ({error.strerror or error})", fix="choose another file with --out"
         ) from None

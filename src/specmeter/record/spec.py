@@ -199,7 +199,7 @@ def _address(value: str) -> str:
     found = _ADDRESS.fullmatch(value)
     if network_of(value) is None and (found is None or not 0 < int(found.group(1)) < 65_536):
         raise ValueError(
-            f"{value[:100]!r} is not HOST:PORT, such as 192.168.0.103:50052, nor a relay, such as relay:0.5ms@1000Mbit"
+            f"{value[:100]!r} is neither HOST:PORT (192.168.0.103:50052) nor a relay (relay:0.5ms@1000Mbit)"
         )
     return value
 
@@ -353,7 +353,7 @@ class Load(Record):
     @model_validator(mode="after")
     def _one_kind(self) -> Load:
         if (self.clients is None) == (self.rate is None):
-            raise ValueError("a load has either clients or a rate")
+            raise ValueError("a load needs either clients or a rate")
         return self
 
     @property

@@ -28,7 +28,7 @@ def figures(shown: Iterable[Figure], words: Words, formats: Sequence[str], width
     """
     for name in formats:
         if name not in FORMATS:
-            raise UsageError(f"--format {name}: is not a format of figures", fix=f"choose from {', '.join(FORMATS)}")
+            raise UsageError(f"--format {name}: no such format for figures", fix=f"use one of {', '.join(FORMATS)}")
     try:
         converter: Any = importlib.import_module("vl_convert")
     except ImportError:

@@ -65,14 +65,14 @@ def find_advice(reference: str, runs: Path = RUNS_FOLDER) -> Path:
     if reference == "latest":
         found = [it for it in find_all(runs) if sort_of(it) in ADVISED]
         if not found:
-            raise StoreError(f"{runs}: holds no advice", fix="ask for one with `specmeter advise TARGET.gguf`")
+            raise StoreError(f"{runs}: contains no advice", fix="get one with `specmeter advise TARGET.gguf`")
         return found[-1]
     path = _named(reference, runs)
     path = path.parent if path.name in map(RECORDS.get, ADVISED) and path.is_file() else path
     if sort_of(path) not in ADVISED:
         raise StoreError(
-            f"{path}: is not the folder of an advice (it has no {ADVICE_NAME})",
-            fix="name a folder made by `specmeter advise`",
+            f"{path}: not an advice folder (no {ADVICE_NAME})",
+            fix="pass a folder made by `specmeter advise`",
         )
     return path
 
@@ -83,7 +83,9 @@ def find_run(reference: str, runs: Path = RUNS_FOLDER) -> Path:
     if reference == "latest":
         found = find_all(runs)[::-1]
         if not found:
-            raise StoreError(f"{runs}: holds no runs", fix="measure one with `specmeter run demo`, or name a folder")
+            raise StoreError(
+                f"{runs}: contains no runs", fix="measure one with `specmeter run demo`, or pass a run folder"
+            )
         return next((it for it in found if not is_run(it) or _has_requests(it)), found[0])
     path = _named(reference, runs)
     return path.parent if path.name == DATABASE_NAME and path.is_file() else path
@@ -95,15 +97,15 @@ def find_study(reference: str, runs: Path = RUNS_FOLDER) -> Path:
         found = find_folders("study", runs=runs)
         if not found:
             raise StoreError(
-                f"{runs}: holds no studies", fix="measure one; `specmeter study list` shows what is available"
+                f"{runs}: contains no studies", fix="run one; `specmeter study list` shows what is available"
             )
         return found[-1]
     path = _named(reference, runs)
     if sort_of(path) != "study":
         raise StoreError(
-            f"{path}: is not a study folder (it has no {STUDY_NAME})",
-            fix="name a folder made by `specmeter study run`; for a single run use `specmeter show`, for the published "
-            "numbers of a bundled study `specmeter report --published NAME`",
+            f"{path}: not a study folder (no {STUDY_NAME})",
+            fix="pass a folder made by `specmeter study run` (for a run use `specmeter show`, for published numbers "
+            "`specmeter report --published NAME`)",
         )
     return path
 
@@ -115,7 +117,7 @@ def new_folder(name: str, runs: Path = RUNS_FOLDER) -> Path:
         folder = runs / (f"{name}-{stamp}" + (f"-{attempt}" if attempt else ""))
         if not folder.exists():
             return folder
-    raise StoreError(f"{runs}: no free folder name for {name}-{stamp}", fix="name one with --out")
+    raise StoreError(f"{runs}: no free folder name for {name}-{stamp}", fix="choose a folder with --out")
 
 
 def _folders(runs: Path, name: str | None) -> list[Path]:

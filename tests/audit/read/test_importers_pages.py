@@ -413,7 +413,7 @@ def test_synthetic_prompts_are_not_synthetic_acceptance() -> None:
     ],
 )
 def test_an_option_for_a_column_that_is_not_there_is_refused(options: TableOptions) -> None:
-    with pytest.raises(UsageError, match="no such heading"):
+    with pytest.raises(UsageError, match="no such column heading"):
         list(read_table("speedup,tau\n1.2,2\n", Path("page"), options))
 
 

@@ -351,8 +351,8 @@ def test_unknown_columns_are_listed(tmp_path: Path) -> None:
     [
         (b"", "is empty", "results"),
         (b"  \n\n", "is empty", "results"),
-        (b"PPL,note\n11.0,good\n", "no column of it is known", "speedup"),
-        (b"target,draft\nx,y\n", "no column of it is known", "speedup"),
+        (b"PPL,note\n11.0,good\n", "no known column", "speedup"),
+        (b"target,draft\nx,y\n", "no known column", "speedup"),
         (b"speedup\n1.2\xff\n", "not UTF-8 text (byte 0xff at position 11)", "UTF-8"),
         (b"speedup\n1.2\0\n", "nul bytes", "CSV"),
         (b"PK\x03\x04abc", "compressed or binary", "unpack"),
@@ -361,7 +361,7 @@ def test_unknown_columns_are_listed(tmp_path: Path) -> None:
         (b"speedup,speedup\n1,2\n", "two columns 'speedup' are read as speedup", "rename"),
         (b"[1, 2]", "no column", "speedup"),
         (b'[{"speedup": 1.2},', "not JSON", "list of objects"),
-        (b'"speedup"', "no row below", "results"),
+        (b'"speedup"', "headings without rows", "results"),
         (b"[]", "no column", "speedup"),
         (b"speedup\n" + b"1" * 5_000_000, "a line of", "table"),
         (b"# nothing\n", "only comments", "results"),
@@ -513,5 +513,5 @@ def test_a_window_that_does_not_exist_is_a_problem_of_its_row(tmp_path: Path) ->
 
 
 def test_perplexities_alone_are_not_results(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no column of it is known"):
+    with pytest.raises(UsageError, match="no known column"):
         claims("model,ppl\nbig,11.05\n", tmp_path)

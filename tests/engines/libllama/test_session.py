@@ -83,7 +83,7 @@ def test_a_chat_is_answered_from_its_template() -> None:
         ({"ngram_n": 3}, "ngram_n has no effect"),
         ({"ngram_min_hits": 3}, "ngram_min_hits has no effect"),
         ({"methods": ("ngram-simple",), "p_min": 0.5}, "p_min needs a draft model"),
-        ({"synthetic_rates": (0.5,)}, "each position needs its rate"),
+        ({"synthetic_rates": (0.5,)}, "each position needs a rate"),
         ({"gamma": 2, "synthetic_rates": (0.5, 0.6)}, "never rise"),
         ({"draft": None}, "needs a draft model"),
     ],

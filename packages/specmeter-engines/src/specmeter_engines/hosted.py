@@ -68,7 +68,7 @@ class HostedEngine(Engine):
         own = self._version.partition(",")[0].rpartition(" ")[2]
         if not re.match(self._parts.known, own):
             raise EngineStartError(
-                f"engine {name}: what {self._parts.packages[0]} {own} counts is not known to this version of specmeter",
+                f"engine {name}: specmeter cannot read the counts of {self._parts.packages[0]} {own}",
                 fix=f"pip install 'specmeter-engines[{name}]', which brings one that is",
             )
 

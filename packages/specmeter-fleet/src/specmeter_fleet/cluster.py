@@ -141,8 +141,8 @@ class Cluster:
             return self._ray.get(task)
         except errors.RayTaskError as error:
             raise SpecmeterError(
-                f"its worker cannot do this ({_first_line(error.cause or error)})",
-                fix=f"install the same specmeter there: {INSTALL}",
+                f"the worker there cannot do this ({_first_line(error.cause or error)})",
+                fix=f"install the same version of specmeter there: {INSTALL}",
             ) from None
         except errors.RayError as error:
             raise Lost(_first_line(error)) from None
@@ -188,6 +188,6 @@ def _first_line(error: BaseException) -> str:
 
 def _gone(error: BaseException) -> Gone:
     return Gone(
-        f"the Ray cluster is gone ({_first_line(error)}); all that was collected is kept",
-        fix="start the cluster again; the same command goes on",
+        f"the connection to the Ray cluster was lost ({_first_line(error)}); everything collected so far is kept",
+        fix="restart the cluster, then run the same command to resume",
     )

@@ -98,7 +98,7 @@ def _laid_out(order: Order) -> Path:
     for name, content in {EXPERIMENT: order["experiment"].encode(), **order["prompts"]}.items():
         place = (folder / name).resolve()
         if not place.is_relative_to(folder.resolve()):
-            raise OSError(0, "lies outside of the folder", name)
+            raise OSError(0, "is outside the folder", name)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(content)
     return folder
@@ -168,7 +168,7 @@ def _files(run: Path) -> dict[str, bytes]:
         with contextlib.suppress(FileNotFoundError), open_inside(run, name) as file:
             found[name] = file.read()
     if (total := sum(map(len, found.values()))) > MAX_SENT:
-        raise OSError(0, f"has {total >> 20} MiB, more than are sent; name a shared folder", str(run))
+        raise OSError(0, f"has {total >> 20} MiB, too much to send; use a shared folder", str(run))
     return found
 
 

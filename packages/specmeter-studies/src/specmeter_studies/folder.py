@@ -110,7 +110,8 @@ class StudyFolder:
         folder = self.path / part
         if is_link(folder):
             raise StoreError(
-                f"{folder}: is a link, which is not followed here", fix=f"name it: `specmeter show {folder}`"
+                f"{folder}: is a symbolic link, which is not followed",
+                fix=f"pass it directly: `specmeter show {folder}`",
             )
         return folder
 

@@ -99,7 +99,9 @@ def fit_latency(
     rtt, ms = same_length(rtt_ms=rtt_ms, overhead_ms=overhead_ms)
     slowness = np.asarray([0.0 if rate is None else 8e-3 / positive("mbit_per_s", rate) for rate in mbit_per_s])
     if len(slowness) != len(rtt):
-        raise UsageError(f"{len(slowness)} bandwidths for {len(rtt)} networks", fix="give one for each, or None")
+        raise UsageError(
+            f"{len(slowness)} bandwidths for {len(rtt)} networks", fix="give one bandwidth for each network, or None"
+        )
     columns: list[Floats] = [np.ones_like(rtt), rtt]
     if bytes_ is None:
         columns.append(slowness)
@@ -110,8 +112,8 @@ def fit_latency(
     if np.linalg.matrix_rank(design / scale) < len(columns):
         raise UsageError(
             f"{len(rtt)} networks with {len(set(rtt.tolist()))} round-trip times and {len(set(slowness.tolist()))} "
-            f"bandwidths cannot tell {len(columns)} parameters apart",
-            fix="measure at least two round-trip times, and two bandwidths or the bytes",
+            f"bandwidths cannot determine {len(columns)} parameters",
+            fix="measure at least two round-trip times, and two bandwidths or the number of bytes",
         )
     solved: Floats = np.asarray(np.linalg.lstsq(design / scale, ms, rcond=None)[0], dtype=np.float64)
     fixed, trips, *size = (float(value) for value in solved / scale)

@@ -201,8 +201,8 @@ def _refuse_reach(folder: Path, parts: Sequence[AnyPart]) -> None:
             continue
         for key, value in _reach(part, folder.resolve()):
             raise UsageError(
-                f"{folder / part.name}.yaml: {key}: {value}: a study of a folder neither chooses programs nor reads "
-                "texts outside it unasked",
+                f"{folder / part.name}.yaml: {key}: {value}: a study from a folder may choose programs or read files "
+                "outside it only with --trust",
                 fix="read its files; if you trust them, add --trust",
             )
 
@@ -235,8 +235,8 @@ def _begun(ready: Ready, folder: StudyFolder) -> StudyRecord:
     before = folder.record()
     if not before.asked_like(ready.record):
         raise StoreError(
-            f"{folder.path}: holds {_told(before)}, not {_told(ready.record)}",
-            fix="repeat the same command to go on with it, or name another folder with --out",
+            f"{folder.path}: contains {_told(before)}, not {_told(ready.record)}",
+            fix="repeat the command that started it, or choose another folder with --out",
         )
     record = ready.record.model_copy(update={"made_at": before.made_at})
     for part in before.parts:
@@ -260,9 +260,8 @@ def _refuse_nothing(record: StudyRecord, lacking: Sequence[AbsentModel]) -> None
     refuse_absent(lacking)
     reasons = "\n".join(f"  - {part.name}: {part.skipped}" for part in record.parts)
     raise UsageError(
-        f"{record.study}: nothing of it can be measured here\n{reasons}",
-        fix="give models of your own (--model NAME=FILE.gguf), or run it with models that come with specmeter "
-        "(--variant bench)",
+        f"{record.study}: nothing can be measured here\n{reasons}",
+        fix="give your own models (--model NAME=FILE.gguf), or use the bench models (--variant bench)",
     )
 
 

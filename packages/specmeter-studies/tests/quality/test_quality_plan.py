@@ -112,8 +112,8 @@ def test_without_mlx_the_same_families_as_gguf_files(monkeypatch: pytest.MonkeyP
         ({"tests": ["tg"]}, "is not a test; write pp512"),
         ({"tests": ["tg128 @ d99999999999"]}, "is not a test"),
         ({"score": False, "tests": []}, "nothing to measure"),
-        ({"engine": "mlx"}, "MLX models are not made here"),
-        ({"engine": "mlx", "models": {"a": "x"}}, "timed, not scored"),
+        ({"engine": "mlx"}, "MLX models cannot be made here"),
+        ({"engine": "mlx", "models": {"a": "x"}}, "perplexity of MLX models cannot be measured"),
         ({"windws": 3}, "did you mean 'windows'"),
     ],
 )

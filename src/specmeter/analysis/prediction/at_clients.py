@@ -92,7 +92,7 @@ def probed_at(probe: Probe, basis: Message, clients: float) -> Costs:
     known = surface_of(probe)
     if known is None:
         raise UsageError(
-            f"{basis}: it has no forwards over several sequences, and {clients:g} clients are asked for",
+            f"{basis}: no costs for several sequences, which {clients:g} clients need",
             fix="probe with --batch 1,2,4,8",
         )
     curve = known.curve(clients)
@@ -149,7 +149,7 @@ def over_clients(
     """Predictions at each number of `clients` and each gamma. Raises `UsageError` as `predict` does, and for no
     clients."""
     if not clients:
-        raise UsageError("clients: there are none", fix="give at least one number of clients")
+        raise UsageError("clients: none given", fix="give at least one number of clients")
     counts = sorted(set(clients))
     found = [predict(acceptance, costs_at(count), gammas, by_model=by_model) for count in counts]
     return LoadForecast(

@@ -247,7 +247,7 @@ def stepped(
     if disturbed:  # only what was measured side by side: a baseline of other minutes was disturbed otherwise
         plain_ms = None
     if not probe.rounds:
-        raise UsageError(f"there is no probe: {probe.failure}", fix="measure it again")
+        raise UsageError(f"the probe failed: {probe.failure}", fix="run `specmeter probe` again")
     steady = not stops_early
     known, points = _step_points(probe, plain_ms, steady=steady)
     # Lengths that were timed one by one lie apart, and kernels change between them: bends are no noise.

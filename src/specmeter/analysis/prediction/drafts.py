@@ -102,11 +102,11 @@ class Given:
 
     def __post_init__(self) -> None:
         if not self.rates:
-            raise UsageError("acceptance: there is no rate", fix="give alpha, or one rate for each position")
+            raise UsageError("acceptance: no rate given", fix="give alpha, or one rate for each position")
         for rates in (self.rates, self.low, self.high, self.hits):
             probabilities("acceptance", rates)
         if any(rates and len(rates) != len(self.rates) for rates in (self.low, self.high)):
-            raise UsageError("acceptance: the range has another length than the rates", fix="give a range for each")
+            raise UsageError("acceptance: one range is needed for each rate", fix="give a range for each rate")
 
     @classmethod
     def alpha(
@@ -193,7 +193,9 @@ class Counted:
         """Raises `UsageError` where no step was measured."""
         known = min(self.longest, longest)
         if not any(steps.total() for steps in self.prompts.values()):
-            raise UsageError("acceptance: no step was measured", fix="take another source, or measure an arm first")
+            raise UsageError(
+                "acceptance: no steps were measured", fix="use another source, or measure a configuration first"
+            )
         counts = np.stack([_tally(steps, known) for steps in self.prompts.values()])
         # Of the very prompts that were counted every draw is the point.
         every, draws = draws, 1 if self.other_prompts is None else draws

@@ -119,8 +119,8 @@ def draw_costs(costs: Costs, gamma: int, *, by_model: bool, rng: Generator) -> D
     """
     if by_model and not costs.has_draft:
         raise UsageError(
-            f"{costs.basis}: it does not say what the draft model costs",
-            fix="probe the target together with its draft, or name the draft model",
+            f"{costs.basis}: the cost of the draft model is unknown",
+            fix="probe the target model together with its draft model, or give the draft model",
         )
     return costs.draw(gamma, DRAWS, rng, by_model)
 
@@ -158,7 +158,7 @@ def surface(costs: Costs, gammas: Sequence[int], alphas: Sequence[float], *, by_
 def check_gammas(gammas: Sequence[int]) -> tuple[int, ...]:
     """`gammas` in order, each once. Raises `UsageError` for none, or for a value that is not a draft length."""
     if not gammas:
-        raise UsageError("gamma: there is none", fix="give at least one draft length")
+        raise UsageError("gamma: no draft length given", fix="give at least one draft length")
     values = np.atleast_1d(numbers("gamma", list(gammas), least=1, most=LONGEST, whole=True))
     return tuple(sorted({int(value) for value in values}))
 

@@ -106,7 +106,7 @@ def read_llama_bench(path: Path) -> Iterator[Claim]:
         found = True
         yield from _from_grid(grid, path, devices)
     if not found:
-        raise UsageError(f"{path}: no test of llama-bench in it", fix="give the output of llama-bench -o csv")
+        raise UsageError(f"{path}: contains no llama-bench test", fix="give the output of llama-bench -o csv")
 
 
 LLAMA_BENCH = Importer(sniff_llama_bench, read_llama_bench)
@@ -310,7 +310,9 @@ def read_speed_bench(path: Path) -> Iterator[Claim]:
     whole = parse_json(read_text(path))
     if not isinstance(whole, dict):
         reason = whole if isinstance(whole, Message) else "a list"
-        raise UsageError(f"{path}: not JSON of speed_bench.py: {reason}", fix="give the whole file of --output")
+        raise UsageError(
+            f"{path}: not JSON from speed_bench.py: {reason}", fix="give the complete file that --output wrote"
+        )
     document = cast("dict[str, object]", whole)
     config = inner(document, "config")
 

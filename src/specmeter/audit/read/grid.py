@@ -109,9 +109,9 @@ def make_grid(
     levels = [list(cells) for _, cells in rows[:count]]
     width = max(map(len, levels), default=0)
     if width > MAX_COLUMNS:
-        raise UsageError(f"{path or 'the table'}: more than {MAX_COLUMNS:,} columns", fix="keep the columns needed")
+        raise UsageError(f"{path or 'the table'}: more than {MAX_COLUMNS:,} columns", fix="remove unneeded columns")
     if sum(len(cells) for _, cells in rows) > MAX_CELLS:
-        raise UsageError(f"{path or 'the table'}: more than {MAX_CELLS:,} cells", fix="keep the columns needed")
+        raise UsageError(f"{path or 'the table'}: more than {MAX_CELLS:,} cells", fix="remove unneeded columns")
     levels = [level + [""] * (width - len(level)) for level in levels]
     if not spans:
         for upper, lower in pairwise(levels):

@@ -116,7 +116,7 @@ def refuse_unknown_names(grids: Sequence[Grid], path: Path, options: TableOption
         asked += [(f"{flag} {name}", name in texts or name in known) for name in names]
     for option, found in asked:
         if not found:
-            raise UsageError(f"{path}: {option[:80]}: there is no such heading", fix=f"use one of {there}")
+            raise UsageError(f"{path}: {option[:80]}: no such column heading", fix=f"use one of {there}")
 
 
 def read_headings(grid: Grid, path: Path, options: TableOptions) -> Headings:
@@ -240,7 +240,7 @@ def _chosen(grid: Grid, options: TableOptions) -> dict[int, Heading]:
         known = column(name)
         if known is None:
             names = ", ".join(item.name for item in COLUMNS)
-            raise UsageError(f"--column {name}: there is no column {name!r}", fix=f"use one of {names}")
+            raise UsageError(f"--column {name}: no such column {name!r}", fix=f"use one of {names}")
         if text in grid.headings:
             said = understand(text)
             found[grid.headings.index(text)] = Heading(known.name, known, said.unit if said else "")
@@ -379,7 +379,7 @@ def _without_clashes(readings: list[ColumnReading], unknown: list[str], where: s
             texts = f"{first.text!r} and {same[1].text!r}"
             both = f"both {texts} are" if first.text != same[1].text else f"two columns {first.text!r} are"
             raise UsageError(
-                f"{where}: {both} read as {first.name}",
+                f"{where}: {both} are both read as {first.name}",
                 fix=f"rename one of them, or choose with --column {first.name}=HEADING",
             )
     return sorted(kept, key=lambda reading: reading.index)

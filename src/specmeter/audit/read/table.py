@@ -122,14 +122,13 @@ def read_table(text: str, path: Path, options: TableOptions) -> Iterator[Claim]:
     pair_with_baselines(together)
     yield from (row.claim for row in together)
     if found and not any(grid.rows or grid.faults for grid in grids):
-        raise UsageError(f"{path}: headings, but no row below them", fix="name a file with results")
+        raise UsageError(f"{path}: headings without rows", fix="pass a file with results")
     if not found:
         names = ", ".join(item.name for item in COLUMNS)
         seen = ", ".join(repr(text[:40]) for text in grids[0].headings[:12])
         raise UsageError(
-            f"{path}: no column of it is known (found: {seen})",
-            fix=f"name the columns, for example `speedup`, `gamma`, `acceptance`; known: {names}; "
-            "or say which is which with --column NAME=HEADING",
+            f"{path}: no known column (found: {seen})",
+            fix=f"rename columns to known names ({names}), or map them with --column NAME=HEADING",
         )
 
 

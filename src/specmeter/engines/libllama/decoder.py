@@ -121,7 +121,7 @@ class Decoder:
         self._most_drafted = min(gamma, target.most_rows - 1)
         if drafter is not None and target.most_rows < 2:
             raise ExperimentError(
-                f"a batch of {target.context.batch_size} tokens has no room for a draft",
+                f"a batch of {target.context.batch_size} tokens is too small for draft tokens",
                 fix="set engine.batch to gamma + 1",
             )
 

@@ -215,4 +215,6 @@ class Oracle:
             other = (token + step) % self._vocabulary_size
             if other not in self._forbidden:
                 return other
-        raise ExperimentError("the vocabulary has only one token, so no error can be planted", fix="use a real model")
+        raise ExperimentError(
+            "the vocabulary has only one token, so no error can be planted", fix="use a real target model"
+        )

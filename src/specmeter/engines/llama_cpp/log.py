@@ -327,7 +327,7 @@ def parse_counters(text: str) -> dict[str, float]:
         if not math.isfinite(value) or len(counters) >= _MAX_SAMPLES:
             raise EngineProtocolError(
                 f"/metrics cannot be parsed at `{line[:120]}`",
-                fix="check that the engine is a llama-server; its log is in the run folder",
+                fix="check that the engine is a llama-server (its log is in the run folder)",
             )
         counters[sample.group(1) + (sample.group(2) or "")] = value
     if (busy := counters.pop(_BUSY, None)) is not None and _DECODES in counters:

@@ -112,7 +112,7 @@ class MockSession(EngineSession):
         if engine.fault(arm, block, frozenset({"start-fails"})):
             self._log("error: failed to load the model")
             raise EngineStartError(
-                f"{arm.id}: the mock engine did not start, as planted", fix="remove the fault `start-fails`"
+                f"{arm.id}: the mock engine did not start (planted fault)", fix="remove the fault `start-fails`"
             )
         active = arm.speculates and engine.fault(arm, block, frozenset({"inactive"})) is None
         if arm.speculates and not active:
@@ -230,7 +230,7 @@ class MockSession(EngineSession):
         room, wanted = arm.engine.slot_context, len(tokenize(prompt.text))
         if wanted >= room:
             raise EngineProtocolError(
-                f"{arm.id}: the prompt has {wanted} tokens, and the context has room for {room}",
+                f"{arm.id}: the prompt has {wanted} tokens, but the context has room for {room}",
                 fix="raise engine.context, or shorten the prompt",
             )
         breaking = engine.fault(arm, self._block, BREAKING, prompt.id)
@@ -324,12 +324,14 @@ class MockSession(EngineSession):
             return KeyboardInterrupt()
         if fault == "garbage":
             return EngineProtocolError(
-                f"{arm}: the mock engine answered `<html>` instead of JSON, as planted",
+                f"{arm}: the mock engine answered `<html>` instead of JSON (planted fault)",
                 fix="remove the fault `garbage`",
             )
         if fault == "hangs":
             patience_s = self._launch.idle_timeout_s
-            return EngineHungError(f"{arm}: no token for {patience_s:g} s, as planted", fix="remove the fault `hangs`")
+            return EngineHungError(
+                f"{arm}: no token for {patience_s:g} s (planted fault)", fix="remove the fault `hangs`"
+            )
         return self._died()
 
     def _died(self) -> EngineDiedError:

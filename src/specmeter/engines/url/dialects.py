@@ -107,8 +107,8 @@ def told_by(last: Mapping[str, Any]) -> DraftCounts:
             continue
         if proposed is not None and accepted > proposed:
             raise EngineProtocolError(
-                f"a reply says that {accepted} of {proposed} drafted tokens were accepted",
-                fix="report this to the authors of that server; its acceptance cannot be used",
+                f"a reply says that {accepted} of {proposed} draft tokens were accepted",
+                fix="report this to the authors of that server: its acceptance rate is wrong",
             )
         stated = {it: number for it, number in numbers_of(own).items() if not it.startswith("per_step_")}
         return DraftCounts(proposed, accepted, steps, _steps(own), stated)
@@ -236,10 +236,10 @@ class Dialect:
             wrong.append("ignore_eos")
         if wrong:
             raise EngineProtocolError(
-                f"generation.{wrong[0]}: {self.name} cannot be asked for that",
-                fix="let answers end by themselves: --set generation.ignore_eos=false"
+                f"generation.{wrong[0]}: {self.name} does not have this setting",
+                fix="add --set generation.ignore_eos=false"
                 if wrong[0] == "ignore_eos"
-                else f"leave it out (there is: {', '.join(self.names)})",
+                else f"leave it out; the server has {', '.join(self.names)}",
             )
         values = {self.names[name]: list(value) if name == "stop" else value for name, value in asked.items()}
         return values | ({"top_k": -1} if values.get("top_k") == 0 else {})

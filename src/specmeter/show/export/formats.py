@@ -28,7 +28,7 @@ def library(name: str, extra: str, *, needed_for: str) -> Any:
     except ImportError:
         raise UsageError(
             f"{needed_for} needs {name.partition('.')[0]}, which is not installed",
-            fix=f"pip install 'specmeter[{extra}]', or uv sync --extra {extra}; CSV and JSON Lines need nothing",
+            fix=f"pip install 'specmeter[{extra}]', or uv sync --extra {extra}; CSV and JSON Lines work without",
         ) from None
 
 

@@ -81,11 +81,11 @@ class RunTable:
         chosen = format or ending or "csv"
         if chosen not in FORMATS:
             raise UsageError(
-                f"{chosen} is not an export format ({', '.join(FORMATS)})",
-                fix="name a file that ends in .csv (which spreadsheets open), .jsonl or .parquet",
+                f"{chosen} no such export format ({', '.join(FORMATS)})",
+                fix="use a file name that ends in .csv (for spreadsheets), .jsonl or .parquet",
             )
         if ending != chosen and ending in (*FORMATS, *_SPREADSHEETS):
-            raise UsageError(f"{out}: is not the name of a {chosen} file", fix=f"name a file that ends in .{chosen}")
+            raise UsageError(f"{out}: not the name of a {chosen} file", fix=f"use a file name that ends in .{chosen}")
         count = 0
 
         def counted(rows: Iterator[list[Any]]) -> Iterator[list[Any]]:

@@ -407,7 +407,7 @@ def find(name: str) -> ExportTable:
     for known, table in TABLES.items():
         if known == name:
             return table
-    raise UsageError(f"{name} is not a table of a run", fix=f"choose one of {', '.join(TABLES)}")
+    raise UsageError(f"{name}: no such table", fix=f"use one of {', '.join(TABLES)}")
 
 
 TableName = Literal[

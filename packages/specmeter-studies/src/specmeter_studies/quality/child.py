@@ -63,7 +63,7 @@ def _carry_out(given: str, folder: Path, heard: Heard) -> None:
     elif order.time_mlx is not None:
         result = mlx.time_tests(order.time_mlx).model_dump_json()
     else:
-        raise UsageError("an order for nothing", fix="give something to score or to time")
+        raise UsageError("nothing to measure", fix="give something to score or to time")
     (folder / _RESULT).write_text(result, encoding="utf-8")
 
 

@@ -164,14 +164,14 @@ def published_documents(name: str) -> list[StudyDocument]:
     """
     if name not in GROUPS and name not in studies.names():
         choice = ", ".join((*studies.names(), *GROUPS))
-        raise UsageError(f"--published {name}: is not a study", fix=f"choose one of: {choice}; or `list`")
+        raise UsageError(f"--published {name}: no such study", fix=f"use one of: {choice}; or `list`")
     members = GROUPS.get(name, (name,))
     documents = [
         study_document(found, f"{member}-" if len(members) > 1 else "") for member, found in published_findings(members)
     ]
     if not documents:
         raise UsageError(
-            f"--published {name}: its document printed no numbers", fix=f"measure it: `specmeter study run {name}`"
+            f"--published {name}: the paper has no numbers to show", fix=f"measure it: `specmeter study run {name}`"
         )
     return documents
 
