@@ -132,7 +132,7 @@ def test_what_a_schedule_decided_is_confirmed_again(told: tuple[Schedule, Path, 
 
 def test_errors_say_at_how_many_clients_they_arose(tmp_path: Path) -> None:
     asked = asked_of(tmp_path, settings=['engine.mock.faults=[{"kind": "dies", "arm": "*/none*"}]'])
-    with pytest.raises(EngineError, match=r"with 1 client: plain decoding failed"):
+    with pytest.raises(EngineError, match=r"with 1 client: the baseline"):
         advise_loads(asked, Candidates(), tmp_path / "schedule", Silent())
 
 

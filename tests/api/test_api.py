@@ -234,7 +234,7 @@ def test_a_library_that_is_missing_is_named_with_its_extra(run: specmeter.Run, l
     convert = {"pyarrow": run.to_arrow, "pandas": run.to_pandas, "polars": run.to_polars}[library]
     with pytest.raises(UsageError, match=f"needs {library}, which is not installed") as refusal:
         convert()
-    assert f"specmeter[{extra}]" in refusal.value.fix
+    assert f"--extra {extra}`" in refusal.value.fix
 
 
 def test_it_shows_the_answer_its_interval_and_the_verdict_first(run: specmeter.Run):
@@ -349,7 +349,7 @@ def test_predictions_are_those_of_the_command_line(run: specmeter.Run, capsys):
         ({"device": "RTX 3090"}, "^model is missing"),
         ({"device": "RTX 3090", "model": "Qwen3.5-9B", "alpha": 2}, "^alpha is 2"),
         ({"device": "RTX 3090", "model": "Qwen3.5-9B", "gamma": [0]}, "gamma"),
-        ({"device": "RTX 3090", "model": "Qwen3.5-9B", "kind": "code"}, "^kind and arm choose from a run"),
+        ({"device": "RTX 3090", "model": "Qwen3.5-9B", "kind": "code"}, "^kind and arm only select within a run"),
     )
     for wrong, why in refused:
         with pytest.raises(UsageError, match=why) as refusal:

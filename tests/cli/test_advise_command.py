@@ -58,7 +58,7 @@ def outline(*argv: str, capsys: pytest.CaptureFixture[str]) -> dict[str, object]
         (["bench:dense", "-hf", "o/r"], "No such option"),
         (["bench:dense", "--parallel", "4"], "write --set engine.slots=VALUE"),
         (["bench:dense", "--draft", "bench:draft-other-vocab"], "none of these draft models can be used"),
-        (["mock:dense", "--engine", "embedded"], "a model of the mock engine, and the engine embedded is named"),
+        (["mock:dense", "--engine", "embedded"], "a model of the mock engine, but the engine is embedded"),
         (["bench:dense", "--set", "design.bloks=1"], "did you mean 'blocks'"),
         (["bench:dense", "-c", "10000000"], "weights and KV cache need"),
         (["--from", "nowhere.yaml"], "nowhere.yaml: cannot be read"),

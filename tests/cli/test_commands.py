@@ -163,7 +163,7 @@ def test_ctrl_c_ends_with_130_and_says_how_to_go_on(capsys: pytest.CaptureFixtur
         (["run", "nothing"], "neither a file nor a bundled experiment"),
         (["run", "mocked.yaml", "--set", "design.bloks=1"], "did you mean 'blocks'"),
         (["run", "mocked.yaml", "--set", "targets.dense=mock:nope"], "mock:nope"),
-        (["run", "mocked.yaml", "--set", "engine.kind=embedded"], "unknown kind of model reference 'mock:'"),
+        (["run", "mocked.yaml", "--set", "engine.kind=embedded"], "unknown prefix 'mock:'"),
         (["show", "nowhere"], "nowhere"),
         (["show"], "contains no runs"),
         (["export", "."], "not a run folder"),

@@ -272,7 +272,7 @@ def test_files_that_are_not_targets_are_told(tmp_path: Path, capsys: pytest.Capt
         write_gguf(tmp_path / f"{kind}.gguf", architecture, keys={"block_count": 1}, general={"type": kind})
         assert message in said("run", f"{kind}.gguf", "--ngram", "--dry-run", capsys=capsys)
     message = said("run", target, "--draft", "model.gguf", "--dry-run", capsys=capsys)
-    assert "drafts by draft-eagle3 alone, not by draft-simple" in message
+    assert "only works with method draft-eagle3, not draft-simple" in message
     Path("text.gguf").write_text("hello", encoding="utf-8")
     assert "not a usable GGUF file" in said("run", "text.gguf", "--dry-run", capsys=capsys)
     copy("dense", "part-00002-of-00003.gguf")
@@ -299,7 +299,7 @@ def test_models_of_the_mock_engine_are_models_and_imply_it(capsys: pytest.Captur
     capsys.readouterr()
     for other in (("--engine", "native"), ("--binary", "/none")):
         message = said(*described, *other, "--dry-run", capsys=capsys)
-        assert "mock:dense: a model of the mock engine, and the engine native is named" in message
+        assert "mock:dense: a model of the mock engine, but the engine is native" in message
 
 
 def test_a_dry_run_refuses_models_that_the_mock_engine_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:

@@ -208,7 +208,7 @@ def test_what_a_gpu_needs(monkeypatch: pytest.MonkeyPatch, own_source: Path, bac
     monkeypatch.setattr("shutil.which", tools.get)
     for name in ("CUDACXX", "VULKAN_SDK", "HIP_PATH"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(UsageError, match=r"cannot be built here: there is no \w+"):
+    with pytest.raises(UsageError, match=r"cannot be built here: missing \w+"):
         build(BuildSpec(backends=(backend,), source=own_source))
 
 

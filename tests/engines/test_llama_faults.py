@@ -30,8 +30,8 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="the faulty server is
     [
         ("dies", EngineDiedError, "GGML_ASSERT"),
         ("hangs", EngineHungError, "no token for 1.5 s"),
-        ("endless", EngineProtocolError, "continued past the 8 tokens"),
-        ("fills", EngineProtocolError, "continued past the 8 tokens"),
+        ("endless", EngineProtocolError, "generated more than the 8 tokens"),
+        ("fills", EngineProtocolError, "generated more than the 8 tokens"),
         ("garbage", EngineProtocolError, "cannot be parsed"),
         ("backwards", EngineProtocolError, "cannot be parsed"),
         ("error", EngineProtocolError, "Compute error."),

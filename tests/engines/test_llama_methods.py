@@ -140,7 +140,7 @@ def test_remote_machines_are_named_before_their_devices(tmp_path: Path) -> None:
     flags = to_flags(asked, NEW)
     assert flags[flags.index("--rpc") + 1] == "10.0.0.2:50052,far.example:1"
     assert flags.index("--rpc") < flags.index("--spec-draft-device")
-    with pytest.raises(ExperimentError, match="rpc: the embedded engine cannot set this"):
+    with pytest.raises(ExperimentError, match="rpc: the embedded engine does not have this setting"):
         to_fields(asked)
 
 

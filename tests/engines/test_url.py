@@ -125,7 +125,7 @@ def test_a_real_llama_server_is_measured_as_by_those_who_started_it(
 def test_an_arm_is_one_of_the_servers_of_its_run(tmp_path: Path) -> None:
     with speaking("vllm") as (url, _), speaking("vllm") as (other, _):
         target = served_model(UrlOptions(url=url), "t", "served")
-        with pytest.raises(EngineStartError, match="http://h is not among the servers of the run"):
+        with pytest.raises(EngineStartError, match="http://h is not one of the run's servers"):
             UrlEngine(UrlOptions(url=url)).start(Launch(arm("http://h"), target, None, tmp_path / "log"))
         both = UrlEngine(UrlOptions(url=url, others=(other,)))
         with both.start(Launch(arm(other), target, None, tmp_path / "log")) as session:
@@ -327,7 +327,7 @@ def test_a_model_that_changes_under_way_ends_the_run(tmp_path: Path) -> None:
         options = UrlOptions(url=url)
         launch = Launch(arm(url), served_model(options, "t", "served"), None, tmp_path / "log")
         speaker.model = "another"
-        with pytest.raises(EngineStartError, match="does not serve target as it did"):
+        with pytest.raises(EngineStartError, match="no longer serves target"):
             UrlEngine(options).start(launch)
 
 
@@ -495,8 +495,8 @@ def test_a_server_that_does_not_speculate_is_measured_as_it_is(run: Callable[...
 @pytest.mark.parametrize(
     ("baseline", "speculates", "says"),
     [
-        ("vllm", True, "speculates, and a baseline decodes plainly fix: name the server without speculation; were"),
-        ("sglang", False, "is SGLang: their ratio is not what speculation gains"),
+        ("vllm", True, "speculates, but the baseline must not fix: give the server without speculation (were"),
+        ("sglang", False, "is SGLang, so their ratio is not a speedup"),
     ],
 )
 def test_a_baseline_is_the_same_engine_without_drafts(
@@ -511,7 +511,7 @@ def test_a_baseline_has_the_same_weights() -> None:
     one = Found("http://a", client_of("http://a", ""), LLAMA, "1", {"m": {"meta": {"n_params": 8, "n_vocab": 2}}})
     other = replace(one, url="http://b", models={"n": {"meta": {"n_params": 4, "n_vocab": 2}}})
     refuse_unlike(one, [replace(one, models={"n": {"meta": {"n_params": 8}}})])
-    with pytest.raises(ExperimentError, match=r"serve two models \(n_params is 4 and 8\)"):
+    with pytest.raises(ExperimentError, match=r"serve different models \(n_params is 4 and 8\)"):
         refuse_unlike(one, [one, other])
 
 

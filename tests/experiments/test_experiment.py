@@ -223,8 +223,8 @@ def test_remote_machines_that_nobody_can_reach(changes: dict[str, Any], message:
     [
         ("embedded", {"rpc": ("10.0.0.2:1",), "draft_devices": ("RPC0",)}, "built without RPC"),
         ("libllama", {"rpc": ("10.0.0.2:1",), "draft_devices": ("RPC0",)}, "does not have this setting"),
-        ("native", {"draft_devices": ("RPC0",)}, "its draft is placed on a remote machine, but none is named"),
-        ("native", {"devices": ("RPC0",)}, "its target is placed on a remote machine, but none is named"),
+        ("native", {"draft_devices": ("RPC0",)}, "its draft is placed on a remote machine, but no machine is given"),
+        ("native", {"devices": ("RPC0",)}, "its target is placed on a remote machine, but no machine is given"),
         ("native", {"rpc": ("10.0.0.2:1",)}, "no model is placed on them"),
     ],
 )

@@ -137,7 +137,7 @@ def test_a_draft_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
         workloads=[{"source": "bench", "name": "text"}],
         arms=[{"draft": "small"}],
     )
-    with pytest.raises(ModelError, match=r"drafts\.small: llama\.cpp refuses it"):
+    with pytest.raises(ModelError, match=r"drafts\.small: llama\.cpp rejects it"):
         prepare(load(file))
 
 

@@ -150,7 +150,7 @@ def test_what_the_hub_says_of_a_size_goes_first(tmp_path: Path) -> None:
 
 
 def test_sizes_of_unknown_models_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ExperimentError, match="sizes: 'other' is neither a target nor a draft"):
+    with pytest.raises(ExperimentError, match="sizes: 'other' is not a target or draft model"):
         load(experiment(tmp_path, sizes={"other": 1}))
 
 

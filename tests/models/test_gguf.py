@@ -120,7 +120,7 @@ HOSTILE = {
     "rows that do not fill blocks": (raw_gguf([], [tensor(b"t", [33], kind=8)]), "not a multiple"),
     "long tensor name": (raw_gguf([], [tensor(b"t" * 64, [32])]), "at most 63"),
     "tensor name is not UTF-8": (raw_gguf([], [tensor(b"\xc3", [32])]), "UTF-8"),
-    "duplicate tensor": (raw_gguf([], [tensor(b"t", [32]), tensor(b"t", [32], offset=64)]), "repeated"),
+    "duplicate tensor": (raw_gguf([], [tensor(b"t", [32]), tensor(b"t", [32], offset=64)]), "appears twice"),
     "overlapping tensors": (raw_gguf([], [tensor(b"t", [32]), tensor(b"u", [32])]), "begins at 0, not at 64"),
     "tensor far outside": (raw_gguf([], [tensor(b"t", [32], offset=2**63)]), "begins at"),
     "truncated weights": (raw_gguf([], [tensor(b"t", [4096])], data=100), "truncated: the data of tensor 't'"),

@@ -222,7 +222,7 @@ def test_a_database_of_no_bytes_beside_a_run_is_lost_by_every_command(
     for command in (["show", str(run)], ["check", str(run)], ["rescue", str(run)], ["run", file, "--out", str(run)]):
         assert invoke(command) == 2
         told = " ".join(capsys.readouterr().err.split())
-        assert "its run.sqlite is empty; what it held is lost" in told
+        assert "its run.sqlite is empty; its contents are lost" in told
     assert (run / "certificate.json").exists()
 
 

@@ -96,7 +96,7 @@ def test_row_fields_are_the_record_fields():
 
 def test_nothing_is_stored_twice(store, make_request):
     store.add_request(make_request())
-    with pytest.raises(StoreError, match="p1 of base in invocation 0, block 0: is stored already"):
+    with pytest.raises(StoreError, match="p1 of base in invocation 0, block 0: already stored"):
         store.add_request(make_request())
     assert len(list(store.rows())) == 1
 
@@ -234,9 +234,9 @@ def test_predictions_are_written_once_and_before_the_measurement(store, make_req
     assert store.predictions() == []
     store.add_prediction(prediction())
     store.add_request(make_request())
-    with pytest.raises(StoreError, match="prediction of sd/g4: is stored already"):
+    with pytest.raises(StoreError, match="prediction of sd/g4: already stored"):
         store.add_prediction(prediction(speedup=2.0))
-    with pytest.raises(StoreError, match="prediction of base: must come before its measurement"):
+    with pytest.raises(StoreError, match="prediction of base: a prediction must come before the measurement"):
         store.add_prediction(prediction("base"))
     store.add_prediction(prediction("base", speedup=None))
     assert store.predictions() == [prediction(), prediction("base", speedup=None)]

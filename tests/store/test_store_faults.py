@@ -69,7 +69,7 @@ def test_a_run_of_another_format_is_refused(store, readonly, number):
     db.commit()
     db.close()
     with pytest.raises(
-        StoreError, match=rf"has format {number}, written by specmeter 9\.1; this one reads format 1"
+        StoreError, match=rf"has format {number} \(specmeter 9\.1\), but this version reads format 1"
     ) as no:
         RunStore.open(store.folder, readonly=readonly)
     assert "use the version that wrote it" in no.value.fix

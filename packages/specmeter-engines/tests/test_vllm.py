@@ -100,7 +100,7 @@ def test_a_server_that_does_not_start_is_ended_and_says_why(
 
 @pytest.mark.parametrize(
     ("wrong", "version", "says"),
-    [("", "0.99.1", r"what vLLM 0\.99\.1 counts is not known"), ("absent", "0.32.0", "has no vLLM")],
+    [("", "0.99.1", r"cannot read the counts of vLLM 0\.99\.1"), ("absent", "0.32.0", "has no vLLM")],
 )
 def test_what_is_not_known_is_refused_with_what_to_install(wrong: str, version: str, says: str, acting: Acting) -> None:
     with pytest.raises(EngineStartError, match=says) as caught:

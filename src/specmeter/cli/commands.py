@@ -139,8 +139,9 @@ def _refuse_missing_extra(name: str) -> None:
     with suppress(PackageNotFoundError):
         if name in (metadata("specmeter").get_all("Provides-Extra") or ()):
             raise UsageError(
-                f"specmeter {name}: a package of its own, which is not installed",
-                fix=f"`pip install 'specmeter[{name}]'`, or `uv sync --extra {name}` in a clone",
+                f"specmeter {name}: the package specmeter-{name} is not installed",
+                fix="in a clone of specmeter, run `uv sync --all-packages` (with pip: "
+                f"`pip install ./packages/specmeter-{name}`)",
             )
 
 

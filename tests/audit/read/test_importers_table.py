@@ -403,7 +403,7 @@ def test_a_column_can_be_chosen_among_several(tmp_path: Path) -> None:
     text = "Speedup 0.8B,speedup,PPL\n1.3,1.1,7\n"
     chosen = claims(text, tmp_path, options=TableOptions(columns={"speedup": "Speedup 0.8B"}))
     assert chosen[0].speedup == 1.3
-    with pytest.raises(UsageError, match="there is no column 'nonsense'"):
+    with pytest.raises(UsageError, match="no such column 'nonsense'"):
         claims(text, tmp_path, options=TableOptions(columns={"nonsense": "PPL"}))
 
 

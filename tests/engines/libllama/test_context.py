@@ -141,7 +141,7 @@ def test_a_full_context_says_so_and_goes_on_after_a_cut(opened: Opened) -> None:
 def test_closed_things_raise() -> None:
     model = Model(core_path("draft-small"))
     context = Context(model, SETTINGS, threads=1)
-    with pytest.raises(EngineError, match="1 contexts of this model are open"):
+    with pytest.raises(EngineError, match="1 contexts of this model are still open"):
         model.close()
     context.close()
     context.close()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from specmeter.cache import cache_dir, file_sha256
 from specmeter.errors import ModelError
+from specmeter.extensions import installing
 from specmeter.models.bench import PREFIX
 from specmeter.models.export import export_hf
 from specmeter.models.reference import locate
@@ -74,7 +75,7 @@ def convert(
             said = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
             raise ModelError(
                 f"{source}: the converter of {engine} failed ({' '.join(said)[:300]})",
-                fix=f"pip install 'specmeter-engines[{engine}]'",
+                fix=installing(engine, "specmeter-engines"),
             )
         folder.mkdir(parents=True, exist_ok=True)
         for it in sorted(made.iterdir(), key=lambda it: it.name == whole):

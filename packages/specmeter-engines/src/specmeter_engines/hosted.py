@@ -16,6 +16,7 @@ from specmeter.engines.process import clean_environment
 from specmeter.engines.registry import check_arm, spec_of
 from specmeter.engines.session import Engine
 from specmeter.errors import EngineStartError
+from specmeter.extensions import installing
 from specmeter.record import EngineIdentity
 from specmeter_engines.installed import ALONE, needed
 
@@ -69,7 +70,7 @@ class HostedEngine(Engine):
         if not re.match(self._parts.known, own):
             raise EngineStartError(
                 f"engine {name}: specmeter cannot read the counts of {self._parts.packages[0]} {own}",
-                fix=f"pip install 'specmeter-engines[{name}]', which brings one that is",
+                fix=f"install a version that works: {installing(name, 'specmeter-engines')}",
             )
 
     def identify(self) -> EngineIdentity:

@@ -13,10 +13,11 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from specmeter.errors import SpecmeterError, UsageError
+from specmeter.extensions import installing
 from specmeter_fleet import worker
 from specmeter_fleet.spec import Device, Fleet
 
-INSTALL = "`pip install 'specmeter[fleet]'`, or `uv sync --extra fleet` in a clone"
+INSTALL = installing("ray", "specmeter-fleet")
 _STORE_BYTES = 200 * 2**20
 _CLOCK_ASKED = 5
 

@@ -106,7 +106,10 @@ def test_without_mlx_the_same_families_as_gguf_files(monkeypatch: pytest.MonkeyP
     [
         ({"models": {"a": {"made_from": "b", "type": "Q8_0"}}}, "'b' is not another model of the plan"),
         ({"models": {"a": {"type": "Q8_0"}}}, "give a `reference`"),
-        ({"models": {"a": {"reference": "x", "type": "../x"}}}, "is not made here; use one of F16, BF16, Q8_0, Q6_K"),
+        (
+            {"models": {"a": {"reference": "x", "type": "../x"}}},
+            "cannot be made here; use one of F16, BF16, Q8_0, Q6_K",
+        ),
         ({"models": {"a": {"reference": "x", "only_source": True}}}, "nothing would be measured"),
         ({"models": {}}, "models"),
         ({"tests": ["tg"]}, "is not a test; write pp512"),
