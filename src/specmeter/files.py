@@ -341,7 +341,7 @@ def _plain(file: int, path: Path) -> int:
 def _refuse_odd(found: os.stat_result, path: Path) -> None:
     kind = stat.S_IFMT(found.st_mode)
     if kind == stat.S_IFLNK or _is_reparse_point(found):
-        why = "is a link, which is not followed here"
+        why = "is a symbolic link, which is not followed"
     elif kind != stat.S_IFREG:
         why = "is a folder" if kind == stat.S_IFDIR else "is not a file but a pipe or a device"
     elif found.st_nlink > 1:
@@ -353,7 +353,7 @@ def _refuse_odd(found: os.stat_result, path: Path) -> None:
 
 def _refuse_no_folder(found: os.stat_result, path: Path) -> None:
     if not stat.S_ISDIR(found.st_mode) or _is_reparse_point(found):
-        why = "is a link, which is not followed here" if stat.S_ISLNK(found.st_mode) else "is not a folder"
+        why = "is a symbolic link, which is not followed" if stat.S_ISLNK(found.st_mode) else "is not a folder"
         raise NotPlainError(errno.ENOTDIR, why, str(path))
 
 

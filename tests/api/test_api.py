@@ -185,7 +185,7 @@ def test_a_run_says_what_its_folder_says(run: specmeter.Run):
     assert specmeter.load(run.folder) == run
     by_prompt = specmeter.load(run.folder, by_prompt=True).arm(FAST).prompts or {}
     assert set(by_prompt) == {it.prompt_id for it in run.requests()}
-    with pytest.raises(UsageError, match="g5 is not an arm of run"):
+    with pytest.raises(UsageError, match="run has no arm g5"):
         run.arm("g5")
     with pytest.raises(dataclasses.FrozenInstanceError):
         run.name = "another"  # pyright: ignore[reportAttributeAccessIssue]
@@ -198,7 +198,7 @@ def test_requests_and_tables_are_those_of_exports(run: specmeter.Run, tmp_path: 
     assert run.table("steps").write(tmp_path / "steps.jsonl") == sum(len(it.reply.steps) for it in requests if it.reply)
     lines = (tmp_path / "steps.jsonl").read_text("utf-8").splitlines()
     assert [json.loads(json.dumps(row)) for row in run.table("steps")] == [json.loads(line) for line in lines]
-    with pytest.raises(UsageError, match="step is not a table of a run"):
+    with pytest.raises(UsageError, match="step: no such table"):
         run.table("step")  # pyright: ignore[reportArgumentType]
 
 
@@ -345,7 +345,7 @@ def test_predictions_are_those_of_the_command_line(run: specmeter.Run, capsys):
     told = json.loads(capsys.readouterr().out)
     assert [it.model_dump(mode="json") for it in found.by_gamma] == told["by_gamma"]
     refused: tuple[tuple[dict[str, Any], str], ...] = (
-        ({}, "^a probe, or a device with a model"),
+        ({}, "a probe, or a device with a model"),
         ({"device": "RTX 3090"}, "^model is missing"),
         ({"device": "RTX 3090", "model": "Qwen3.5-9B", "alpha": 2}, "^alpha is 2"),
         ({"device": "RTX 3090", "model": "Qwen3.5-9B", "gamma": [0]}, "gamma"),
@@ -366,7 +366,7 @@ def test_studies_are_listed_and_ruled_on():
         "cannot tell",
         "does not apply here",
     }
-    with pytest.raises(UsageError, match="printed no numbers"):
+    with pytest.raises(UsageError, match="no numbers to show"):
         specmeter.studies.published("open-questions")
     with pytest.raises(StoreError):
         specmeter.studies.load("nowhere")

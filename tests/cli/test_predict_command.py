@@ -159,4 +159,4 @@ def test_what_cannot_be_is_refused_by_the_name_of_its_flag(
 )
 def test_networks_that_no_machine_has_are_refused(capsys: pytest.CaptureFixture[str], flags: list[str]) -> None:
     assert invoke(["study", "latency", "--vocabulary", "1000", *flags]) == 2
-    assert f"{flags[0]} {flags[1].replace('1e300', '1e+300')}: not between" in (capsys.readouterr().err)
+    assert f"{flags[0]} {flags[1].replace('1e300', '1e+300')}: is not between" in (capsys.readouterr().err)

@@ -185,7 +185,7 @@ def test_pipes_and_devices_are_not_waited_for(
     for name in ("pipe.yaml", "pipe.gguf", "pipe.json", "pipe.csv"):
         os.mkfifo(name)
     Path("zero.gguf").symlink_to("/dev/zero")
-    silent, odd = "delivered nothing", "is not a regular file"
+    silent, odd = "delivered nothing", "not a regular file"
     for words, message in (
         (["pipe.yaml"], silent),
         (["/dev/zero"], odd),
@@ -249,7 +249,7 @@ def test_an_experiment_is_saved_only_where_it_can_be_read(capsys: pytest.Capture
             ("/dev/zero", "/dev/full", "x.gguf", "-", "mine", "mine.json"), "is not the name of an experiment file"
         ),
         "": "an empty name is not the name of an experiment file",
-        **dict.fromkeys(("pipe.yaml", "zero.yaml", "full.yaml"), "is not a regular file"),
+        **dict.fromkeys(("pipe.yaml", "zero.yaml", "full.yaml"), "not a regular file"),
         "nowhere.yaml": "nowhere.yaml: is a link to nothing",
         "folder.yaml": "is a directory",
     }

@@ -226,7 +226,7 @@ def test_a_full_disk_loses_nothing(store, make_request, plan):
     big = make_request(plan[1]).reply.model_copy(update={"text": os.urandom(50_000).hex()})
     with pytest.raises(StoreError, match="everything stored so far is safe") as failure:
         store.add_request(make_request(plan[1], reply=big))
-    assert "resumes" in failure.value.fix
+    assert "resume" in failure.value.fix
     store._db.execute("PRAGMA max_page_count = 1000000")
     store.add_request(make_request(plan[1], reply=big))
     assert store.done_keys() == set(plan[:2])

@@ -54,7 +54,7 @@ def test_the_first_row_of_a_csv_names_its_columns(tmp_path: Path, delimiter: str
         ("", "contains no prompts"),
         ("prompt,kind\n", "contains no prompts"),
         ("Why is the sky blue?\nWhy?\n", "its first row has no column `prompt` or `text`"),
-        ("prompt,Prompt\nWhy?,fact\n", "its first row names 'prompt' twice"),
+        ("prompt,Prompt\nWhy?,fact\n", "its first row contains 'prompt' twice"),
         ("prompt,kind\nWhy, then?,fact,x\n", "row 2: has more cells than the first row"),
         ("prompt,answer\nWhy?,So.\n", "row 2: answer: unknown key"),
         ("prompt,kind\n,fact\n", 'row 2: needs either "prompt" or "text"'),
@@ -147,7 +147,7 @@ def test_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ExperimentError, match="60 characters"):
         load([files("b.txt")], base_dir=tmp_path)
     monkeypatch.setattr(user_files, "MAX_FILE_BYTES", 20)
-    with pytest.raises(ExperimentError, match="60 B is more than"):
+    with pytest.raises(ExperimentError, match="60 B is above"):
         load([files("b.txt")], base_dir=tmp_path)
 
 
@@ -243,7 +243,7 @@ def test_some_of_many() -> None:
     some = [prompt.id for prompt in read("mine.txt", "chats.jsonl", "sharegpt.json", per_line=True, count=3)]
     assert len(some) == 3
     assert [name for name in names if name in some] == some
-    with pytest.raises(ExperimentError, match="count is 9, but the files hold 1 prompt"):
+    with pytest.raises(ExperimentError, match="count is 9, but the files contain 1 prompt"):
         read("sharegpt.json", count=9)
 
 

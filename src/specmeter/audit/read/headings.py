@@ -379,7 +379,7 @@ def _without_clashes(readings: list[ColumnReading], unknown: list[str], where: s
             texts = f"{first.text!r} and {same[1].text!r}"
             both = f"both {texts} are" if first.text != same[1].text else f"two columns {first.text!r} are"
             raise UsageError(
-                f"{where}: {both} are both read as {first.name}",
+                f"{where}: {both} read as {first.name}",
                 fix=f"rename one of them, or choose with --column {first.name}=HEADING",
             )
     return sorted(kept, key=lambda reading: reading.index)

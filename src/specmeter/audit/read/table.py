@@ -127,7 +127,7 @@ def read_table(text: str, path: Path, options: TableOptions) -> Iterator[Claim]:
         names = ", ".join(item.name for item in COLUMNS)
         seen = ", ".join(repr(text[:40]) for text in grids[0].headings[:12])
         raise UsageError(
-            f"{path}: no known column (found: {seen})",
+            f"{path}: no known column (found: {seen or 'none'})",
             fix=f"rename columns to known names ({names}), or map them with --column NAME=HEADING",
         )
 
