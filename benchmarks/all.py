@@ -1,13 +1,12 @@
-"""Every claim of speed or accuracy in one table, beside its peer and its goal: benchmarks/RESULTS.md.
+"""All claims of speed and accuracy, with goals and comparisons, in one table: benchmarks/RESULTS.md.
 
-    uv run python benchmarks/all.py                      what was measured, and what was not
-    uv run python benchmarks/all.py --only NAME ...      measure these, and write the page anew
-    uv run python benchmarks/all.py --within MINUTES     measure what takes no longer, the longest ago first
+    uv run python benchmarks/all.py                      list what was measured and what was not
+    uv run python benchmarks/all.py --only NAME ...      measure these, and rewrite the page
+    uv run python benchmarks/all.py --within MINUTES     measure what fits, oldest first
 
-Claims lie in `claims.toml`: a script, its options, and where in its output the figure is. Results lie in
-`results.jsonl`, a line each with its date and machine; all are kept, the page has the last one and those before it.
-Rows of one script come from one run of it. Measure on a machine that does nothing else: a row during which other
-programs used a tenth of a core says so.
+`claims.toml` has the claims: a script, its options, and where in its output the figure is. `results.jsonl` has the
+results, one line each with date and machine; all are kept. Rows of one script come from one run of it. Measure on an
+idle machine: a row says so if other programs used a tenth of a core.
 """
 
 from __future__ import annotations
@@ -33,9 +32,8 @@ RESULTS = HERE / "results.jsonl"
 PAGE = HERE / "RESULTS.md"
 HEAD = """# Results
 
-Every claim of speed or accuracy, beside its peer and its goal; some are still to be measured. `uv run python
-benchmarks/all.py --only NAME` measures a row again and writes this page; nothing here was written by hand. What the
-figures mean, and what was tried: [NOTEBOOK.md](NOTEBOOK.md).
+All claims of speed and accuracy, with their goals. `uv run python benchmarks/all.py --only NAME` measures a row again
+and rewrites this page. [NOTEBOOK.md](NOTEBOOK.md) says what the figures mean, and what was tried.
 """
 OF: dict[str, Callable[[Sequence[float]], float]] = {
     "first": lambda found: found[0],
@@ -73,7 +71,7 @@ def output_of(commands: str | list[str], folder: Path) -> str:
 
 
 def figures(claim: dict[str, Any], output: str) -> dict[str, float]:
-    """The figure of a claim and, where it is measured beside it, that of its peer."""
+    """The figure of a claim and, if it is measured too, that of the program it is compared with."""
     values = [float(it) for it in re.findall(claim["found"], output)]
     if not values or (len(values) > 1 and "of" not in claim):
         raise SystemExit(f"{claim['name']}: {claim['found']!r} is {len(values)} times in the output")
@@ -113,7 +111,7 @@ def row_of(measurement: dict[str, Any], claim: dict[str, Any], results: list[dic
         return f"| {name} | {what} | not measured ({minutes} min) | {goal} | {peer} | |"
     last = results[-1]
     reached = "" if not goal else ", reached" if reaches(last["value"], goal) else ", **missed**"
-    busy = ", beside other programs" if last["busy"] else ""
+    busy = ", with other programs running" if last["busy"] else ""
     before = "; ".join(f"{it['value']:g} on {it['at'][:10]}" for it in results[-2:-5:-1])
     if "peer" in last:
         peer = f"{peer}: {last['peer']:g}"
@@ -128,8 +126,8 @@ def page(measurements: Sequence[dict[str, Any]], results: Sequence[dict[str, Any
     lines = [HEAD.rstrip()]
     for measurement in measurements:
         if "title" in measurement:
-            lines += [f"\n## {measurement['title']}\n", "| name | what | measured | goal | beside | when, where |"]
-            lines += ["|---|---|---|---|---|---|"]
+            lines += [f"\n## {measurement['title']}\n"]
+            lines += ["| name | what | measured | goal | compared with | when, where |", "|---|---|---|---|---|---|"]
         for claim in measurement["claim"]:
             own = [it for it in known if it["name"] == claim["name"]]
             lines.append(row_of(measurement, claim, own, places))

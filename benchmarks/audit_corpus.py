@@ -2,9 +2,9 @@
 
     uv run python benchmarks/audit_corpus.py [--write] [--verbose]
 
-Audits the corpus of `tests/audit/` and prints the page about it; `--write` puts it into the documentation. Every row
-of a true file that is called impossible is a false alarm, and `implausible` is one too unless the file says which
-assumption does not hold for it. `--verbose` also lists what of the true files could not be read.
+Audits the corpus of `tests/audit/` and prints the page about it; `--write` writes it to `benchmarks/audit-corpus.md`.
+Every row of a true file that is called impossible is a false alarm, and `implausible` is one too unless the file says
+which assumption does not hold for it. `--verbose` also lists what of the true files could not be read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from audit.page import Result, audit_all, page  # noqa: E402
 
-PAGE = ROOT / "docs" / "explanation" / "audit-corpus.md"
+PAGE = ROOT / "benchmarks" / "audit-corpus.md"
 
 
 def main() -> None:

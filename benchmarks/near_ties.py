@@ -5,7 +5,7 @@
 Plain decoding writes a text token by token and notes the probabilities at each place. At every place where the gap
 between the two best tokens is small (below 0.15; 0.5 for a real model, on the prompts of studies), and at every
 sixteenth, the same is asked again with prompt and text read in one piece. Both answers are the target's; what they
-differ by is arithmetic. Prints the table of docs/explanation/losslessness.md, over places where the gap is below 1; the
+differ by is arithmetic. Prints the table of near ties in NOTEBOOK.md, over places where the gap is below 1; the
 last column says how often the other token was the best one then, and by how much at most. Speeds are not measured, so
 other load does not matter.
 """

@@ -59,8 +59,8 @@ def api_page() -> str:
     """The whole page."""
     parts = [
         "# Python\n",
-        "`import specmeter`. A worked example stands in [specmeter in a notebook](../notebook-api.md), and what is "
-        "stable in [What is public](../public.md). `help(specmeter.run)` says more about each of them.\n",
+        "`import specmeter`. [Use from Python](../how-to/python.md) has a worked example and the list of names that "
+        "stay stable. `help(specmeter.run)` prints more.\n",
         "## Functions\n",
         *(_function(function) for function in FUNCTIONS),
         "## Objects\n",

@@ -1,6 +1,6 @@
 """Write docs/reference/ from the code itself: commands, keys of experiment files, columns, checks, the Python face.
 
-docs/studies.md comes from there too; so do the tables in docs/reference/engines.md and docs/how-to/audit.md.
+docs/studies.md comes from there too; so do the tables in docs/reference/engines.md and docs/reference/audit.md.
 
 uv run python scripts/make_reference.py            write the pages
 uv run python scripts/make_reference.py --check    exit 1 if a page is out of date
@@ -21,7 +21,7 @@ from api_page import api_page
 from studies_page import studies_page
 
 from specmeter.audit.judge import ASSUMPTIONS, BOUNDS
-from specmeter.audit.read.columns import COLUMNS, CONDITIONS
+from specmeter.audit.read.columns import COLUMNS
 from specmeter.cli import root
 from specmeter.experiments.experiment import Experiment
 from specmeter.messages import words
@@ -31,7 +31,7 @@ from specmeter.show.export.tables import TABLES
 from specmeter.validity.checks.registry import CHECKS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-ENGINES = "reference/engines.md"
+ENGINES, AUDIT = "reference/engines.md", "reference/audit.md"
 BEGIN, END = "<!-- Written by scripts/make_reference.py; do not edit. -->\n", "<!-- Up to here. -->\n"
 NOTE = "<!-- Written by scripts/make_reference.py; do not edit. -->\n\n"
 
@@ -216,7 +216,7 @@ def checks_page() -> str:
         "# Validity checks\n",
         "What `specmeter check` looks for, and what a finding makes of the number at most: `invalid` (it is false), "
         "`suspect` (in doubt: do not publish it) or a `note`. [Can the numbers be "
-        "trusted?](../explanation/validity.md) tells how verdicts follow. *Assumed*: what has to hold for the heaviest "
+        "trusted?](../explanation/trust.md) tells how verdicts follow. *Assumed*: what has to hold for the heaviest "
         "finding. *Otherwise*: what follows where it does not.\n",
     ]
     english = words()
@@ -231,53 +231,37 @@ def checks_page() -> str:
 
 def engines_page() -> str:
     """What engines state about themselves, in the middle of its page."""
-    tables = [f"{_fields(EngineTraits)}\n\nEach of `methods` has\n\n{_fields(MethodTraits)}\n\n`tells` names these:\n"]
-    tables += [
-        "| truth | it tells |",
-        "|---|---|",
-        *(f"| `{truth}` | {meaning} |" for truth, meaning in TRUTHS.items()),
-    ]
-    return _filled(ENGINES, "\n".join(tables))
+    tells = "\n".join(f"- `{truth}`: {meaning}" for truth, meaning in TRUTHS.items())
+    parts = (_fields(EngineTraits), "Each of `methods`:", _fields(MethodTraits), "Values of `tells`:", tells)
+    return _filled(ENGINES, "\n\n".join(parts))
 
 
 def _fields(record: type[Record]) -> str:
-    rows = ["| trait | default | meaning |", "|---|---|---|"]
-    told = descriptions(record)
+    rows: list[str] = []
+    meanings = descriptions(record)
     for name, field in record.model_fields.items():
-        default = "required" if field.is_required() else f"`{_json(field.default)}`"
-        rows.append(f"| `{name}` | {default} | {' '.join(told.get(name, '').split())} |")
+        default = f" (default `{_json(field.default)}`)" if not field.is_required() and field.default else ""
+        rows.append(f"- `{name}`{default}: {' '.join(meanings.get(name, '').split())}")
     return "\n".join(rows)
 
 
 def audit_page() -> str:
-    """Bounds of audits, what they assume, and the columns that are read."""
-    laws = ["| bound | what cannot be | rests on |", "|---|---|---|"]
+    """Bounds of audits, what they assume, and the columns that are read, each in its place of the page."""
+    laws = ["| bound | cannot be | rests on |", "|---|---|---|"]
     for item in BOUNDS:
         rests = ", ".join(f"`{name}`" for name in item.assumes) or "arithmetic"
-        exact = f"; arithmetic where {item.exact_where}" if item.exact_where else ""
+        exact = f"; arithmetic if {item.exact_where}" if item.exact_where else ""
         laws.append(f"| `{item.name}` | {item.forbids} | {rests}{exact} |")
-    assumed = ["| assumption | what is taken for granted | known to fail |", "|---|---|---|"]
-    assumed += [f"| `{name}` | {words()(f'assumption.{name}')} | {fails} |" for name, fails in ASSUMPTIONS.items()]
-    columns = ["| column | also | meaning |", "|---|---|---|"]
-    for column in COLUMNS:
-        also = ", ".join(f"`{alias}`" for alias in column.aliases)
-        columns.append(f"| `{column.name}` | {also} | {column.meaning} |")
-    conditions = ", ".join(f"`{name}`" for name in CONDITIONS)
-    parts = [
-        "# Audits: bounds, assumptions, columns\n",
-        "What `specmeter audit` holds a row against ([how to](../how-to/audit.md)).\n",
-        "## Bounds\n",
-        "The strongest first; the docstrings of `specmeter.theory.bounds` give the source of each.\n",
-        *("\n".join(laws), "\n## Assumptions\n", "\n".join(assumed), "\n## Columns\n"),
-        "Every spelling of a rate (`tok/s`, `t/s`, `tokens per second`) is `tps` here; `mean_`, `avg_`, `median_`, "
-        "`pooled_` and `aggregate_` are understood, and Chinese headings are translated. A rate, a time per token "
-        "or of the run may have a side: `off`, `no_spec`, `without_draft`, `baseline`, `vanilla`, `ar` and the like, "
-        "or `on`, `with_draft`, `spec`.\n",
-        "\n".join(columns),
-        f"\nConditions of a row, by which its baseline is chosen among several: {conditions}, and other columns of "
-        "repeating words.",
+    assumed = [
+        f"- `{name}`: {words()(f'assumption.{name}')}. *Fails for* {fails}." for name, fails in ASSUMPTIONS.items()
     ]
-    return NOTE + "\n".join(parts)
+    columns = [
+        "- " + ", ".join(f"`{name}`" for name in (it.name, *it.aliases[:1])) + f": {it.meaning}"
+        for it in COLUMNS
+        if it.meaning
+    ]
+    columns.append("- as named: " + ", ".join(f"`{it.name}`" for it in COLUMNS if not it.meaning))
+    return _filled(AUDIT, *("\n".join(table) for table in (laws, assumed, columns)))
 
 
 def _filled(name: str, *tables: str) -> str:
@@ -288,7 +272,7 @@ def _filled(name: str, *tables: str) -> str:
 
 
 PAGES = {
-    "reference/audit.md": audit_page,
+    AUDIT: audit_page,
     "reference/checks.md": checks_page,
     "reference/commands.md": commands_page,
     "reference/experiment.md": experiment_page,

@@ -231,17 +231,17 @@ def page(advice: Mapping[str, Any], table: Sequence[Row], duel_s: float) -> str:
     stages = "\n".join(
         f"| {it['stage']} | {it['seconds']:.0f} | {it['prompts']} | {it['blocks']} |" for it in advice["stages"]
     )
-    holds = wrong(advice, table)
-    verdict = "The advice holds." if not holds else f"The advice is wrong: {holds}."
+    fault = wrong(advice, table)
+    verdict = "The advice was right." if not fault else f"The advice is wrong: {fault}."
     if advice["decision"] == "undecided":
         verdict = "The advice did not decide."
     return f"""# Real models
 
-What `specmeter advise` says about a real pair of models, and what whole answers say. Written by
+What `specmeter advise` says about a real pair of models, and what measuring whole outputs says. Written by
 `uv run python scripts/try_real.py --out DIR --page` on {datetime.now(UTC):%Y-%m-%d}; {machine()}.
 
-A CPU of two cores is a small machine: decoding is bound by arithmetic as much as by memory, so that verifying several
-tokens at once costs nearly as much as decoding them one by one. On a GPU the same pair may gain.
+On two CPU cores decoding is limited by arithmetic as much as by memory: verifying several tokens costs nearly as much
+as decoding them one by one. A GPU may gain with the same pair.
 
 ## The question
 
@@ -258,9 +258,9 @@ Prompts: the {len(asked)} of `benchmarks/real_prompts/mine.jsonl` ({kinds}).
 |---|---:|---:|---:|
 {stages}
 
-## The check: whole answers, {duel_s:.0f} s
+## The check: whole outputs, {duel_s:.0f} s
 
-Every configuration answers the same prompts to their end, in balanced order, without anything predicted. {verdict}
+All configurations answer the same prompts to the end of the output, in balanced order. {verdict}
 
 {head()}
 {chr(10).join(it.table_row() for it in table)}

@@ -61,17 +61,17 @@ def test_links_between_pages_lead_somewhere() -> None:
 
 
 @pytest.mark.slow
-def test_the_notebook_page_says_what_its_code_prints(
+def test_the_python_page_says_what_its_code_prints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Every block in order, in one session, as a reader would run them; each prints the text below it."""
-    text = (ROOT / "docs" / "notebook-api.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "how-to" / "python.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", text, re.DOTALL)
     assert len(blocks) >= 8
     monkeypatch.chdir(tmp_path)
     session: dict[str, object] = {}
     for code, expected in blocks:
-        exec(compile(code, "notebook-api.md", "exec"), session)
+        exec(compile(code, "python.md", "exec"), session)
         printed = capsys.readouterr().out
         assert [line.rstrip() for line in printed.splitlines()] == [line.rstrip() for line in expected.splitlines()]
 
@@ -80,15 +80,15 @@ def test_the_notebook_page_says_what_its_code_prints(
 def test_the_tutorial_goes_from_nothing_to_a_pasted_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its first block as a reader would run it: install, measure (a smaller target on one thread, so that this stays
-    short), and paste what the answer says."""
+    """The first commands as a reader would run them: install, measure (a smaller target, to stay short), and paste
+    the line of the answer."""
     text = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
     found = re.search(r"```sh\n(.*?)```", text, re.DOTALL)
     assert found is not None
-    install, measure, paste = found[1].splitlines()
+    install, measure = found[1].splitlines()
+    (paste,) = re.findall(r"```text\n(llama-server -m .*)\n```", text)
     assert install.startswith("pip install uv")
     assert measure.startswith("uv run specmeter run ")
-    assert paste.startswith("llama-server -m ")
     argv = shlex.split(measure.replace("dense-100m", "dense"), comments=True)[3:]
     monkeypatch.chdir(tmp_path)
     assert invoke([*argv, "--details"]) == 0
@@ -104,7 +104,7 @@ def test_the_tutorial_goes_from_nothing_to_a_pasted_line(
 
 
 def test_the_page_of_public_names_has_all_of_them() -> None:
-    page = (ROOT / "docs" / "public.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how-to" / "python.md").read_text(encoding="utf-8")
     table = page.partition("| name |")[2].partition("\n\n")[0]
     rows = [line.split("|")[1] for line in table.splitlines()[2:]]
     assert sorted(name for row in rows for name in re.findall(r"`(\w+)`", row)) == sorted(
@@ -129,7 +129,8 @@ def _code(text: str) -> str:
 def test_options_that_pages_show_are_those_of_the_commands() -> None:
     """Each command line of the how-to pages and the tutorial, read as the program reads it."""
     seen = 0
-    for page in (*(ROOT / "docs" / "how-to").glob("*.md"), ROOT / "docs" / "tutorial.md", ROOT / "README.md"):
+    pages = (*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "how-to").glob("*.md"), ROOT / "README.md")
+    for page in pages:
         blocks = re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
         text = "\n".join(blocks).replace("\\\n", " ")
         for line in re.findall(r"^(?:.* && )?(?:uv run )?specmeter (.*)$", text, re.MULTILINE):

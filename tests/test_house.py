@@ -30,7 +30,7 @@ def _floors(plan: str) -> list[list[str]]:
 
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-_CORE, *_ADDED = re.split(r"\n## Rooms of the (\w+)\n", PAGE)
+_CORE, *_ADDED = re.split(r"\n## Layers of the (\w+)\n", PAGE)
 FLOORS = [
     *_floors(_CORE),
     *(

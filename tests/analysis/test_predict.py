@@ -325,7 +325,7 @@ def test_dense_models_gain_and_experts_cost_by_the_bytes_alone() -> None:
 
 
 def test_a_published_loss_is_foreseen() -> None:
-    """35B-A3B on an RTX 3090 with a 0.8B draft: 29 to 31 tok/s against 115.7 without (docs/explanation/theory.md)."""
+    """35B-A3B on an RTX 3090 with a 0.8B draft: 29 to 31 tok/s, 115.7 without (docs/explanation/prediction.md)."""
     costs = catalogued("RTX 3090", "Qwen3.6-35B-A3B", "Q4_K_M", "Qwen3.5-0.8B", "Q8_0")
     found = predict(Given.alpha(0.9), costs, [2, 4, 8], by_model=True)
     assert found.best is None

@@ -1,4 +1,4 @@
-"""The page about the corpus: what the audit makes of true and of doctored files, computed anew."""
+"""The page about the corpus: what the audit says of true and of falsified files, recomputed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from audit.corpus import Heard, TrueTable, doctored_tables, is_found, listen, misses, true_tables
+from audit.corpus import Heard, TrueTable, doctored_tables, is_found, listen, true_tables
 from audit.doctoring import RULES, Doctored, Rule
 
 WORDS = ("possible", "cannot tell", "unread", "implausible", "impossible")
@@ -53,41 +53,35 @@ def audit_all() -> Result:
 
 
 def page(result: Result) -> str:
-    """The page as it is in the documentation."""
+    """The page, `benchmarks/audit-corpus.md`."""
     rows = sum(sum(heard.words.values()) for _, heard in result.true)
     true, false = len(result.true), len(result.doctored)
     found = false - len(result.missed())
-    return f"""# What the audit finds, and where it errs
+    return f"""# How often `specmeter audit` is right
 
-`specmeter audit` is tested on {true} true tables and logs with {rows} rows, and on {false} false ones, made from them
-by {len(RULES)} named rules. `uv run python benchmarks/audit_corpus.py --write` repeats it and makes this page.
+Written by `uv run python benchmarks/audit_corpus.py --write`.
 
-## True ones
+## True tables: {true} files, {rows} rows
 
 {_table("source|files|rows|" + "|".join(WORDS) + "|false alarms", _true_rows(result))}
 
-*Measured*: runs of specmeter and llama-bench. *Published*: public repositories, as found, with their sources in
-`tests/data/audit/corpus.yaml`. *Drawn*: steps drawn with a seed, in the shapes of tools. `unread`: a cell holds
-something other than a number of a known column. Readers were written with these shapes in view, but for those
-*gathered last*: expect the same of a new page.
+*Measured*: by specmeter and llama-bench. *Published*: from public repositories (`tests/data/audit/corpus.yaml` has the
+sources). *Drawn*: simulated. *Unread*: a cell is not a number of a known column. The readers were written with these
+files in view, except those *gathered last*: expect the same of a new page.
 
-`implausible` is right where an assumption is known to be false:
+These files are rightly called `implausible`, because an assumption of the bounds is false there:
 
-{_table("assumption that does not hold|file|implausible rows", _known_rows(result))}
+{_table("what is false there|file|implausible rows", _known_rows(result))}
 
-## False ones
+## Falsified tables: {found} of {false} are found
 
-{found} of {false} are found, each as the word it must earn or a stronger one. Always:
+They are made from the true ones by {len(RULES)} rules. Always found, with the verdict they must get or a stronger one:
 
 {_found_rules(result)}
 
-Sometimes missed:
+Sometimes missed (`tests/data/audit/corpus.yaml` has the reason for each file):
 
 {_table("rule|what is changed|must be|found", _rule_rows(result))}
-
-### Missed
-
-{_table("rule|file|why", _missed_rows(result))}
 """
 
 
@@ -135,17 +129,6 @@ def _rule_rows(result: Result) -> Iterable[Sequence[object]]:
 
 def _must(rule: Rule) -> str:
     return "noted" if rule.must == "note" else f"`{rule.must}`"
-
-
-def _missed_rows(result: Result) -> Iterable[Sequence[object]]:
-    """Files of one rule that are missed for the same reason share a row."""
-    why = misses()
-    shared: dict[tuple[str, str], list[str]] = {}
-    for item in result.missed():
-        reason = why.get((item.rule.name, item.file), "not yet explained")
-        shared.setdefault((item.rule.name, reason), []).append(f"`{item.file}`")
-    for (rule, reason), files in shared.items():
-        yield rule, ", ".join(files), reason
 
 
 def _table(headings: str, rows: Iterable[Sequence[object]]) -> str:

@@ -13,7 +13,7 @@ from audit.doctoring import RULES
 from audit.page import Result, alarm, audit_all, page
 from audit.sheets import Sheet
 
-PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "explanation" / "audit-corpus.md"
+PAGE = Path(__file__).resolve().parents[2] / "benchmarks" / "audit-corpus.md"
 
 
 @cache

@@ -72,7 +72,7 @@ def test_one_log_has_two_rates() -> None:
     said = next(it.said for it in report().answer if isinstance(it, Text) and "disagree" in str(it.said))
     assert isinstance(said, Message)
     text = words().render(said)
-    assert "+13.1 % or -2.3 %" in text
+    assert "+13.1% or -2.3%" in text
     assert "134 of its 174" in text
 
 

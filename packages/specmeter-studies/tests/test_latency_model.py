@@ -161,11 +161,11 @@ def test_the_least_without_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert far == pytest.approx(near + 12.5)
     assert told["forecasts"][0]["speedup"] is None
     assert invoke([*order, "--plain-rate", "53.8", "--draft-ms", "11.5", "--alpha", "0.6"]) == 0
-    assert "slower than plain decoding at any distance" in capsys.readouterr().out
+    assert "slower than no speculation at any distance" in capsys.readouterr().out
     assert invoke([*order, "--plain-rate", "10", "--draft-ms", "2", "--local-draft-ms", "40", "--alpha", "0.9"]) == 0
     shown = capsys.readouterr().out
-    assert "faster than plain decoding up to a RTT of at most" in shown
-    assert "faster than drafting on this machine up to a RTT of at most" in shown
+    assert "faster than no speculation up to an RTT of at most" in shown
+    assert "faster than drafting on this machine up to an RTT of at most" in shown
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_draft_lengths_are_series_of_their_own() -> None:
     (points,) = (it.points for it in studies.findings(NAME, both).figures if it.key == "acceptance-by-perplexity")
     assert {point.series for point in points} == {
         f"formats of the {what}, gamma {gamma}"
-        for what in ("draft 4B, with 4B_Q8", "target 4B, with small")
+        for what in ("draft model 4B, with 4B_Q8", "target model 4B, with small")
         for gamma in (4, 8)
     }
 
@@ -108,7 +108,7 @@ def test_one_row_has_everything_of_a_pair_and_marks_are_labelled_by_bits() -> No
     by_key = {figure.key: figure for figure in found.figures}
     points = by_key["acceptance-by-perplexity"].points
     series = {point.series for point in points}
-    assert series == {"formats of the draft 4B, with 4B_Q8", "formats of the target 4B, with small"}
+    assert series == {"formats of the draft model 4B, with 4B_Q8", "formats of the target model 4B, with small"}
     assert {point.name for point in points if "draft" in point.series} == {"5.1", "3.4"}
     assert len(by_key["rate-by-perplexity"].points) == 3, "made-up arms have no rate of their own"
 

@@ -110,8 +110,8 @@ def test_ctrl_c_keeps_everything_and_the_same_command_goes_on(
     with RunStore.open(study / "demo", readonly=True) as store:
         before = store.state().ok
     assert said.count("stopped") == 1
-    assert f"{study} keeps demo: {before} of {DEMO_REQUESTS} requests; moe-sd: nothing yet\n" in said
-    assert f"go on with: {shlex.join(['specmeter', *order, '--out', str(study)])}\n" in said
+    assert f"kept in {study}: demo: {before} of {DEMO_REQUESTS} requests; moe-sd: nothing yet\n" in said
+    assert f"to continue: {shlex.join(['specmeter', *order, '--out', str(study)])}\n" in said
     assert 0 < before < DEMO_REQUESTS
     assert invoke(["study", "show", "--json"]) in (0, 1)
     parts = answer(capsys)["parts"]
@@ -234,7 +234,7 @@ def test_a_dry_run_of_what_cannot_be_measured_ends_as_the_run_would(
     install(monkeypatch, "demo")
     order = ["study", "run", NAME, "--model", "dense=a.gguf", "--model", "moe=b.gguf", "--offline", "--dry-run"]
     assert invoke(order) == 2
-    assert "in all: nothing" in capsys.readouterr().out
+    assert "total: nothing" in capsys.readouterr().out
     assert invoke([*order, "--json"]) == 2
     assert answer(capsys)["requests"] == 0
 

@@ -143,7 +143,7 @@ def command_in(said: str) -> list[str]:
     """The words of the command that goes on, without `specmeter`; it is told once."""
     assert said.count("stopped") == 1, said
     assert "interrupted" not in said
-    (command,) = re.findall(r"^go on with: .* -m specmeter (.*)$", said, re.MULTILINE)
+    (command,) = re.findall(r"^to continue: .* -m specmeter (.*)$", said, re.MULTILINE)
     return shlex.split(command)
 
 
@@ -174,7 +174,7 @@ def test_a_ladder_that_is_stopped_again_and_again_is_completed(terminal: Termina
     (folder,) = (terminal.folder / "specmeter-runs").iterdir()
     before = load_report(folder / "apple-quant-ladder.json")
     assert all(model.perplexity for model in before.models)
-    assert f"keeps apple-quant-ladder: {measured(before).message}" in said
+    assert f": apple-quant-ladder: {measured(before).message}" in said
     said = terminal.done(words)
     assert "resuming" in said
     assert "measuring perplexity" not in said, "it was kept"
@@ -218,7 +218,7 @@ def test_requests_that_were_measured_are_kept_and_not_measured_again(terminal: T
     with RunStore.open(folder / "moe-sd", readonly=True) as store:
         before = {row[:6]: row for row in store.rows()}
         state = store.state()
-    assert f"keeps moe-sd: {state.ok} of {state.planned} requests" in said
+    assert f": moe-sd: {state.ok} of {state.planned} requests" in said
     assert state.planned // 2 <= state.ok < state.planned
     assert f"resuming {state.planned - state.ok} of {state.planned} requests" in terminal.done(words)
     with RunStore.open(folder / "moe-sd", readonly=True) as store:
@@ -240,7 +240,7 @@ def test_a_part_that_was_stopped_before_it_was_checked_is_not_complete(
     with monkeypatch.context() as patch:
         patch.setattr("specmeter.validity.losslessness.measure_margins", stop)
         assert invoke(order) == 130
-    assert "keeps demo: 80 of 80 requests" in capsys.readouterr().err
+    assert ": demo: 80 of 80 requests" in capsys.readouterr().err
     assert invoke(["study", "show"]) == 0
     (folder,) = Path("specmeter-runs").iterdir()
     assert f"not checked yet: `specmeter check {folder / 'demo'}`" in " ".join(capsys.readouterr().out.split())

@@ -65,41 +65,35 @@ class Bound:
 
 
 BOUNDS = (
-    Bound("synthetic-on", "a speedup of a run whose acceptance was simulated at random"),
-    Bound("target-decode-failed", "a rate of a run in which more than 1 % of the target's verifications failed"),
+    Bound("synthetic-on", "a speedup measured with simulated acceptance"),
+    Bound("target-decode-failed", "a rate, if more than 1% of the target's verifications failed"),
     Bound(
         "conservation",
-        "counters that do not add up: more accepted than drafted, an acceptance above 100 %, tokens that no successful "
-        "forward stands behind",
+        "counts that do not add up: more accepted than drafted, more tokens than forward passes can give",
         assumes=("one-request", "last-draft", "one-method", "pooled"),
-        exact_where="a row is one run, or says how many requests were served at once, and for all but forwards",
+        exact_where="the row is one run or states its concurrency, and always for counts of draft tokens",
     ),
     Bound(
         "speedup-not-its-rates",
-        "a printed speedup that the rates printed beside it do not give",
+        "a printed speedup that is not the ratio of the row's rates",
         assumes=("one-window", "pooled", "baseline"),
-        exact_where=(
-            "both rates stand in the row, no prompt explains it, and it is one run, or they are more than 1.5 times "
-            "apart and none is said to be a mean"
-        ),
+        exact_where="the row is one run, or is off by more than 1.5 times without being a mean",
     ),
     Bound(
         "window-mismatch",
-        "a rate that the row's own count and time do not give",
+        "a rate that is not the row's tokens over its time",
         assumes=("one-request", "one-window"),
         exact_where="the row is one run",
     ),
-    Bound("tau-not-its-acceptance", "of drafts that are chains for sure: tau > 1 + acceptance x gamma",
+    Bound("tau-not-its-acceptance", "tau > 1 + acceptance x gamma, if drafts are chains",
         assumes=("acceptance", "pooled")),
-    Bound("speedup-above-tau", "S > tau, tokens emitted per target forward, at most 1 + acceptance x gamma",
+    Bound("speedup-above-tau", "S > tau",
         assumes=("forward", "pooled", "acceptance", "one-method", "same-load", "baseline")),
-    Bound("draft-time-bound", "drafting alone, at the draft's own rate, takes longer than the run",
-        assumes=("draft-rate",)),
-    Bound("speedup-above-cost-bound", "S > tau / (1 + g c) for g drafts per step, each costing c target forwards",
+    Bound("draft-time-bound", "drafting alone takes longer than the run", assumes=("draft-rate",)),
+    Bound("speedup-above-cost-bound", "S > tau / (1 + g c), if g draft tokens each cost c forward passes of the target",
         assumes=("forward", "pooled", "acceptance", "full-length", "in-turn", "draft-rate", "one-method", "same-load",
                  "baseline")),
-    Bound("bandwidth-bound", "weights read faster than the memory can deliver them",
-        assumes=("bandwidth", "weights")),
+    Bound("bandwidth-bound", "weights read faster than the memory's peak", assumes=("bandwidth", "weights")),
 )  # fmt: skip
 """The strongest first: what needs the fewest assumptions decides."""
 
@@ -108,34 +102,22 @@ STRENGTH = tuple(bound.name for bound in BOUNDS)
 
 ASSUMPTIONS = {
     "forward": (
-        "CPUs with weights in Q8_0, where two tokens were seen to take 0.67 of the time of one. There up to 0.5 "
-        "is believed, and the row is `cannot tell`; `--cheapest-forward` takes what was measured"
+        "CPUs with Q8_0 weights, where 0.67 was measured: rows that need 0.5 or more are undecided there. "
+        "`--cheapest-forward` sets your own measurement"
     ),
-    "pooled": (
-        "means: of the speedups of 25 prompts they exceed pooled tau by 4, 8 and 18 % where log tau spreads by "
-        "0.2, 0.3 and 0.5, of acceptance they may understate tau twofold. Where a column says that it is a mean, "
-        "that much is `cannot tell`"
-    ),
-    "acceptance": (
-        "tools that print which share of the output came from the draft. Of trees (Medusa, EAGLE) a share of "
-        "their nodes is printed: there only tau or counts decide"
-    ),
-    "full-length": "drafting that stops early (`p_min` above 0) or adapts its length: cheaper drafts, as many accepted",
-    "in-turn": "methods that draft while the target verifies (PEARL, AMUSD): known by name, they are not held to this",
-    "draft-rate": "a draft that was measured elsewhere, in another state, or that drafts several tokens in a forward",
-    "baseline": "baselines of another program or machine. Named only where the baseline does not stand in the row",
-    "one-window": (
-        "means of several rates, which exceed the pooled rate by about the square of their relative spread; "
-        "speedups end to end beside rates of decoding alone, which long prompts bring near to 1"
-    ),
-    "one-request": (
-        "servers under load: a forward then emits tokens for each request, and a user's rate is not that of all"
-    ),
-    "same-load": "servers whose users come and go: a baseline that served fewer at once tells nothing of the load",
-    "one-method": "two methods joined, of which the row gives the numbers of one",
-    "last-draft": "drafts whose length adapts to what was accepted, where no name says so",
-    "bandwidth": "weights that stay in a cache, or that lie in several memories",
-    "weights": "a mixture of experts, which reads the active ones only; layers that are skipped",
+    "pooled": "means, which exceed tau by 4 to 18% (undecided if the heading says mean)",
+    "acceptance": "shares of the output, and trees (Medusa, EAGLE)",
+    "full-length": "drafting that stops early (`p_min`) or adapts its length",
+    "in-turn": "PEARL, AMUSD and other methods that draft in parallel",
+    "draft-rate": "draft models measured elsewhere, or drafting several tokens per pass",
+    "baseline": "baselines of another program or machine",
+    "one-window": "means of rates, and end-to-end speedups next to decode rates",
+    "one-request": "servers under load",
+    "same-load": "servers whose users come and go",
+    "one-method": "two methods combined, if the numbers are of one",
+    "last-draft": "adaptive draft lengths that no name mentions",
+    "bandwidth": "weights in a cache, or in several memories",
+    "weights": "MoE models, which read only the active experts, and skipped layers",
 }
 """Name -> where it is known to fail. What bounds take for granted is the message `assumption.NAME`."""
 

@@ -58,59 +58,58 @@ class MethodTraits(Record):
     """One way of drafting that an engine knows."""
 
     name: MethodName
-    """Name for `method` in experiments."""
+    """Its `method` in experiments."""
     drafter: Literal["model", "lookup", "states", "unknown"]
-    """What drafts: a model that reads the text, a lookup in the text, heads or a model that read the target's own
-    states, or whatever a server was started with."""
+    """What drafts: a draft model, a lookup in prompt and output, heads or a model that read the target's states, or
+    whatever a server was started with."""
     draft_model: Literal["needed", "allowed", "none"] = "none"
-    """Whether it takes a separate draft model."""
+    """Whether it takes a draft model."""
     parameters: tuple[str, ...] = ()
-    """Fields of `Arm` that it honours: `gamma`, `gamma_min`, `p_min`, `ngram_n`, `ngram_min_hits`."""
+    """What it supports of `gamma`, `gamma_min`, `p_min`, `ngram_n`, `ngram_min_hits`."""
     remembers: bool = False
-    """Drafts from texts of earlier requests of its session."""
+    """It drafts from earlier requests of its session, too."""
 
 
 class EngineTraits(Record):
     """What an engine states about itself. The defaults promise nothing."""
 
     simulated: bool = False
-    """Time is virtual: nothing is measured, and there is no machine to watch."""
+    """Time is virtual; nothing is measured."""
     model_formats: tuple[str, ...] = ()
-    """Formats of model files it reads, among those that specmeter reads too (`gguf`). Empty: the engine has its own
-    names for models and describes them itself (`EngineSpec.model`)."""
+    """Formats of model files that it and specmeter read (`gguf`). Empty: it has its own model references
+    (`EngineSpec.model`)."""
     methods: tuple[MethodTraits, ...] = ()
     """Drafting methods, without `none`."""
     combines_methods: bool = False
-    """An arm may have several methods."""
+    """A configuration may have several methods."""
     policies: tuple[str, ...] = ()
-    """Policies that may set the length of drafts (`Arm.policy`)."""
+    """Policies that set the draft length (`Arm.policy`)."""
     sampling: tuple[str, ...] = ()
-    """Fields of `Generation` among `SAMPLING` that it honours; asking for any other is an error."""
+    """Sampling fields of `Generation` that it supports; others are refused."""
     rules: tuple[str, ...] = ()
-    """Rules for verifying drafts at temperature > 0 (`Arm.rule`), the default first; empty where there is no choice."""
+    """Rules for verifying drafts at temperature > 0 (`Arm.rule`), the default first; empty: no choice."""
     settings: tuple[str, ...] = ()
-    """Fields of `EngineSettings` that it honours; setting any other is an error."""
+    """Fields of `EngineSettings` that it supports; others are refused."""
     kv_types: tuple[str, ...] = ()
     """KV cache types, by the engine's names."""
     draft_options: tuple[str, ...] = ()
-    """Its own options that do not affect plain decoding: arms that differ only in them share a baseline."""
+    """Its own options that affect drafting only; configurations that differ only in them share a baseline."""
     synthetic: Literal["none", "random", "planted"] = "none"
-    """What `synthetic_rates` do: nothing, synthetic acceptance (the text is meaningless), or errors planted into the
-    target's own continuation (the text keeps its meaning)."""
+    """What `synthetic_rates` do: nothing, random acceptance (the output is meaningless), or errors planted into the
+    target's own output (it keeps its meaning)."""
     compares_drafts: bool = False
-    """Compares the vocabularies of target and draft, and decodes plainly where they do not fit; other engines refuse
-    such a pair before it starts."""
+    """It compares the vocabularies of target and draft model, and runs without speculation if they do not fit; other
+    engines refuse the pair."""
     drafting: Literal["llama-server", "specmeter"] | None = None
-    """Whose rules its drafts follow to the token, so that they can be replayed on a text; None: rules of its own."""
+    """Whose rules its drafts follow to the token, so that they can be replayed; None: its own."""
     pinned: bool = False
-    """It is the llama.cpp that comes with specmeter, so its rules, arithmetic and devices are known."""
+    """It is the bundled llama.cpp, so its rules, arithmetic and devices are known."""
     tells: tuple[Truth, ...] = ()
-    """What it can tell of every session and request. What it cannot, no check takes as passed."""
+    """What it reports about sessions and requests. Checks that need more are skipped, not passed."""
     asked: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
-    """What it can tell is found out when it is met: its identity may tell less than is stated here, and be out of
-    sight."""
+    """What it reports is known only once it runs: its identity may state less than this, and be unwatched."""
     watched: Annotated[bool, Field(exclude_if=lambda value: value)] = True
-    """It computes in processes of this machine that can be told from others: telemetry and energy are of it."""
+    """It computes in processes of its own on this machine, so telemetry and energy are its own."""
 
     def stated_by(self, identity: EngineTraits | None) -> bool:
         """Whether an engine of these traits may have an identity with those."""

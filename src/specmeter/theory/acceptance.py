@@ -4,7 +4,7 @@ A step that accepts k tokens emits k + 1, and
 
     tau = E[tokens emitted per step] = 1 + E[accepted per step],    1 <= tau <= gamma + 1
 
-Three descriptions of the same thing, which docs/explanation/theory.md tells apart:
+Three descriptions of the same thing, which docs/explanation/prediction.md tells apart:
 
     alpha                  one probability for every position, independent of everything (the i.i.d. model)
     conditional rate a_i   probability that draft token i is accepted, given that tokens 1 .. i-1 were accepted

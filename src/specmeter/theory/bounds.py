@@ -17,7 +17,7 @@ step may be put in without any error:
     S <= (sum of emitted tokens) T(1) / (sum of step times) <= tau / m          speedup-above-tau
     S <= tau / (m + g c)                                                        speedup-above-cost-bound
 
-m = 1 is *not* a law (docs/explanation/theory.md). So m is an argument of these functions; if nothing measured it, tau /
+m = 1 is *not* a law (docs/explanation/prediction.md). So m is an argument of these functions; if not measured, tau /
 S says how small it would have to be (`cheapest_forward_needed`). A claim above a bound *with the m that was measured*
 is false, or the baseline was not what it is called. All functions raise `ValueError` for arguments outside the ranges
 that their docstrings name.

@@ -9,7 +9,7 @@ Costs are in units of one target forward of one token, T(1):
     S = tau / (gamma c + v(gamma) + r)                                  the general form
 
 It is exact as an identity between means over steps. v = 1 and r = 0 give the classical formula of Leviathan et al. 2023
-(arXiv 2211.17192, Theorem 3.8; read in the paper). docs/explanation/theory.md says when that is nearly true.
+(arXiv 2211.17192, Theorem 3.8; read in the paper). docs/explanation/prediction.md says when that is nearly true.
 """
 
 from __future__ import annotations

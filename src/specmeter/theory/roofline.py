@@ -8,7 +8,7 @@ state. How bytes become time is in `analysis.prediction.costs`.
 
 *Experts.* A layer has E experts (`experts`) and sends each token to K of them (`used`); rho = K / E. A forward over n
 tokens reads the *union* U(n) of their choices. Uniform and independent routing gives the expectation N(n) = E (1 - (1 -
-rho)^n); measured unions lie far below (docs/explanation/theory.md). The overlap is a parameter, in one of two forms:
+rho)^n); measured unions are far below (docs/explanation/prediction.md). The overlap is a parameter in one of two forms:
 
     draws       U(n) = N(1 + a (n - 1)):  each further token acts as a fraction a of an independent one
     power       U(n) = min(E, K n^b):     b = 1 without any overlap of few tokens, 0 if all choose alike

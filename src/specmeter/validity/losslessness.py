@@ -1,7 +1,7 @@
 """Asks the target how sure it was where a greedy text differs from the text that it should equal.
 
 If two tokens are nearly as likely, the shape of a forward decides which one is said: both texts are the target's. If
-the target is sure, only an error makes a text differ (docs/explanation/losslessness.md). So an engine that does not
+the target is sure, only an error makes a text differ (docs/explanation/trust.md). So an engine that does not
 speculate is asked: after the prompt and all that both texts have in common, how likely is the one token, how likely the
 other? That is done when a run has been measured. If it fails, margins are missing, and `output-differs` says so.
 """

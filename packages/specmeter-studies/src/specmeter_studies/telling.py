@@ -127,7 +127,7 @@ def share(value: float | Estimate | None) -> Message:
 
 def in_percent(estimate: Estimate) -> Message:
     """`64.0 % [60.1, 68.0]`; its place has the digits. The share alone where there is no interval."""
-    return share(estimate) if estimate.low is None else quoted(scaled(estimate, 100, "%"), " %")
+    return share(estimate) if estimate.low is None else quoted(scaled(estimate, 100, "%"), "%")
 
 
 def sentence(said: Message) -> Message:

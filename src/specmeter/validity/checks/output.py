@@ -37,7 +37,7 @@ NEAR_TIE = 0.3
 """Gap up to which either token is the target's. Batch size alone moves the gap between the two best tokens: at 2,100
 places where it is below 1, by at most 0.01 with weights in F16, 0.06 in BF16, 0.16 in Q8_0, 0.27 in Q4_0. Where that
 made the other token the best one, it led by at most 0.15; this is twice as much
-(`docs/explanation/losslessness.md`). It costs little: at 95 of 100 places a wrong token would be further off."""
+(`benchmarks/near_ties.py`). It costs little: at 95 of 100 places a wrong token would be further off."""
 REAL_NEAR_TIE = 0.6
 """The same of a model file that is not one of ours: Qwen2.5-Coder-1.5B in Q4_K_M turned at gaps of up to 0.29."""
 WIDEST_NEAR_TIE = 1.0

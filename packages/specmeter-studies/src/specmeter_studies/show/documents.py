@@ -128,11 +128,11 @@ def report() -> Report:
     gaining = [it for it in lines if above(it.line.speedup, 1)]
     losing = [it for it in lines if below(it.line.speedup, 1)]
     rates, shares = _two_rates(), [it.share for it in timed(found)]
-    runs = quoted(percent_change(over_runs()), " %")
+    runs = quoted(percent_change(over_runs()), "%")
     claims = [(name, claim) for name, it in every.items() for claim in it.claims]
     counts = {it: sum(claim.ruling == it for _, claim in claims) for it in dict.fromkeys(c.ruling for _, c in claims)}
     return Report(
-        target="Speculative decoding and mixtures of experts",
+        target="Speculative decoding and MoE models",
         document=lambda: _as_data(claims),
         headline=Message("documents.headline", gaining=len(gaining), losing=len(losing), of=len(lines)),
         look="speculate" if gaining else "stop",
@@ -193,7 +193,7 @@ def _of_matrix(lines: Sequence[InMatrix]) -> str:
 
 def _told(lines: Sequence[InMatrix]) -> list[Message]:
     return [
-        Message("documents.one", name=it.line.config.removeprefix("spec-"), change=quoted(it.change, " %"))
+        Message("documents.one", name=it.line.config.removeprefix("spec-"), change=quoted(it.change, "%"))
         for it in lines
     ]
 

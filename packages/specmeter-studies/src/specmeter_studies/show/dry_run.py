@@ -44,8 +44,8 @@ def print_dry_run(ready: Ready, *, as_json: bool) -> bool:
         plan, found = plans[part.name], qualities[part.name]
         screen.say(f"{part.name} ({part.kind})", tone="strong")
         if plan is not None:
-            screen.say(f"  {len(plan.arms)} arms, {plan.requests} requests, at most {plan.tokens:,} tokens")
-            print_needs(screen, plan, "rough: everything measured, without making or downloading models", indent="  ")
+            screen.say(f"  {len(plan.arms)} configurations, {plan.requests} requests, at most {plan.tokens:,} tokens")
+            print_needs(screen, plan, "rough, without the time to make or download models", indent="  ")
         elif found is not None:
             amount = found.amount.message or "none of its models is available"
             for line in (str(amount), *found.steps, "time:   not estimated"):
@@ -58,7 +58,7 @@ def print_dry_run(ready: Ready, *, as_json: bool) -> bool:
             screen.say(f"  left out: {item.name}: {item.reason}", tone="doubtful")
     told = ([f"{requests:,} requests"] if requests else []) + ([str(quality.message)] if quality.message else [])
     screen.line()
-    screen.say(f"in all: {' and '.join(told) or 'nothing'}")
+    screen.say(f"total: {' and '.join(told) or 'nothing'}")
     return bool(requests or quality.models)
 
 

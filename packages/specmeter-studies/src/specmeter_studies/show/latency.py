@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from specmeter_studies.library.cross_device.fitting import Fitted, Forecast
 
 
-_PLAIN, _HERE = "plain decoding", "drafting on this machine"
+_PLAIN, _HERE = "no speculation", "drafting on this machine"
 
 
 def document(
@@ -65,7 +65,7 @@ def print_forecasts(
     screen.line()
     screen.table(_forecast_table(model, step, found))
     if any(it.extrapolated for it in found):
-        screen.say("* outside of the networks that were measured", tone="faint")
+        screen.say("* outside the measured networks", tone="faint")
     if measured is not None:
         screen.line()
         screen.table(_fit_table(measured))
@@ -73,8 +73,9 @@ def print_forecasts(
         here = "" if step.here_ms is None else f" ({milliseconds(step.here_ms)} here)"
         screen.line()
         screen.say(
-            f"a step emits {step.tau:.2f} tokens and drafts {step.drafted:.2f}, in {milliseconds(step.there_ms)} each "
-            f"there{here}; the rest of it takes {step.rest:.2f} plain tokens of {milliseconds(step.plain_ms)}",
+            f"a step yields {step.tau:.2f} tokens and drafts {step.drafted:.2f}, in {milliseconds(step.there_ms)} each "
+            f"there{here}; the rest takes as long as {step.rest:.2f} tokens without speculation "
+            f"({milliseconds(step.plain_ms)} each)",
             tone="faint",
             wrap=False,
         )
@@ -85,7 +86,7 @@ def _answers(model: Fitted, step: DraftStep | None, rates: Sequence[float]) -> I
         if at is not None:
             most = "" if model.points else "at most "
             distance = most + told(at, 2, " ms", exact=True)
-            yield f"at {rate:g} Mbit/s drafting there is faster than {than} up to a RTT of {distance}"
+            yield f"at {rate:g} Mbit/s drafting there is faster than {than} up to an RTT of {distance}"
         else:
             why = "" if room > 0 else ", even without a network"
             yield f"at {rate:g} Mbit/s drafting there is slower than {than} at any distance{why}"
@@ -109,23 +110,23 @@ def _model_lines(model: Fitted) -> Iterator[str]:
     crossing = told(model.estimate(lambda it: it.bytes_ / 1e3, "kB"), 1, " kB", exact=True)
     formula = f"{fixed} + {trips} + {crossing} / bandwidth"
     if not model.points:
-        yield f"a drafted token takes longer there than it computes, by at least {formula}"
+        yield f"extra time per draft token there: at least {formula}"
         return
-    yield f"a drafted token takes longer there than it computes, by {formula}"
+    yield f"extra time per draft token there: {formula}"
     blocks = f"{len(model.models)} blocks" if len(model.models) > 1 else "one block: no interval"
     line = f"  fitted to {len(model.points)} networks, {blocks}"
     if model.counted_bytes is not None:
-        how = "bytes are fitted" if model.fitted_bytes else "bytes are those counted"
-        line += f"; {how}: {size(model.counted_bytes)} cross the network per drafted token"
+        how = "bytes are fitted" if model.fitted_bytes else "bytes are as counted"
+        line += f"; {how}: {size(model.counted_bytes)} cross the network per draft token"
     yield line
 
 
 def _forecast_table(model: Fitted, step: DraftStep | None, found: Sequence[Forecast]) -> Table:
     least = not model.points
-    headings = ["RTT ms", "Mbit/s", "more ms per drafted token" + (", at least" if least else "")]
+    headings = ["RTT ms", "Mbit/s", "extra ms per draft token" + (", at least" if least else "")]
     if step is not None:
-        headings.append("speedup over plain" + (", at most" if least else ""))
-        headings += [] if step.here_ms is None else ["rate over drafting here"]
+        headings.append("speedup" + (", at most" if least else ""))
+        headings += [] if step.here_ms is None else ["rate vs. drafting here"]
     rows = [
         row(
             f"{it.rtt_ms:g}{'*' if it.extrapolated else ''}",

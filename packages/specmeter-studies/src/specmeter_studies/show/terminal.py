@@ -40,10 +40,10 @@ def print_list(folders: Sequence[str], *, as_json: bool) -> None:
         if number:
             screen.line()
         screen.say(source)
-        screen.table(Table("studies", text("study", "what it is"), studied))
+        screen.table(Table("studies", text("study", "title"), studied))
     screen.line()
     if not measured:
-        screen.say("none measured yet: `specmeter study run moe-306 --variant bench` measures one")
+        screen.say("no study measured yet; start with `specmeter study run moe-306 --variant bench`")
         return
     rows: list[Row] = []
     for entry in measured:
@@ -103,7 +103,7 @@ def print_stopped(screen: Screen, folder: StudyFolder, command: str) -> None:
     parts = [part for part in folder.record().parts if not part.skipped]
     kept = "; ".join(f"{part.name}: {folder.kept(part)}" for part in parts)
     screen.show_cursor()  # a display that was torn down half way leaves it hidden
-    screen.say_all((f"stopped; {folder.path} keeps {kept}", f"go on with: {command}"), wrap=False)
+    screen.say_all((f"stopped; kept in {folder.path}: {kept}", f"to continue: {command}"), wrap=False)
 
 
 def report(folder: StudyFolder, found: StudyFindings, page: Path | None, *, tables: bool = False) -> Report:

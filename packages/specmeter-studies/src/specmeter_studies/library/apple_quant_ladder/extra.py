@@ -94,7 +94,7 @@ class Loss:
 
     @property
     def message(self) -> Message:
-        change, method = quoted(self.change, " %"), Message(self.loss.method)
+        change, method = quoted(self.change, "%"), Message(self.loss.method)
         return Message("apple-quant-ladder.loss", name=self.rung.name, change=change, method=method)
 
     @property
@@ -283,7 +283,7 @@ def q6(data: StudyData) -> Found:
         rate=quoted(speed, "x"),
         less=1 - share,
         beside=Message("apple-quant-ladder.beside_q5", size=six.size_bytes / five.size_bytes) if five else "",
-        perplexity=quoted(percent_change(loss), " %"),
+        perplexity=quoted(percent_change(loss), "%"),
         near=NEAR - 1,
     )
     return decided(

@@ -234,4 +234,4 @@ def acceptances(lines: Sequence[ArmResult]) -> Message:
 
 def percent(estimate: Estimate | None) -> Message:
     """A share with its interval; its place has the digits."""
-    return quoted(None if estimate is None else scaled(estimate, 100), " %")
+    return quoted(None if estimate is None else scaled(estimate, 100), "%")

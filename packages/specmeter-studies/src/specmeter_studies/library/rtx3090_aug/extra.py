@@ -223,7 +223,7 @@ class InMatrix:
     @property
     def message(self) -> Message:
         """`ngram-cache O2 -19.0 % [-19.4, -18.6]`."""
-        return Message("rtx3090-aug.change", name=self.name, change=quoted(self.change, " %"))
+        return Message("rtx3090-aug.change", name=self.name, change=quoted(self.change, "%"))
 
 
 def matrix(data: StudyData) -> list[InMatrix]:
@@ -264,12 +264,12 @@ def dflash_figure(data: StudyData) -> Found:
     ours, here = over_runs(), _over(gains()["O2"], "blocks")
     told = Message(
         "rtx3090-aug.figure",
-        here=quoted(percent_change(here), " %"),
+        here=quoted(percent_change(here), "%"),
         runs=len(means),
         outside=len(outside),
         lowest=100 * (min(means.values()) - 1),
         highest=100 * (max(means.values()) - 1),
-        ours=quoted(percent_change(ours), " %"),
+        ours=quoted(percent_change(ours), "%"),
     )
     beyond = below(ours, FIGURE[0]) or above(ours, FIGURE[1])
     return "contradicted" if beyond else "cannot tell", told
