@@ -422,27 +422,27 @@ class Prompt(Record):
     id: str
     """Unique within the experiment."""
     workload: str
-    """Name of the workload it comes from."""
+    """Name of its workload."""
     kind: str
-    """What sort of text it is: `fact`, `code`, `reason`, `zh`, `edit`, `length-256`, `user`, ..."""
+    """Prompt type: `fact`, `code`, `reason`, `zh`, `edit`, `length-256`, `user`, ..."""
     text: str
-    """The user's turn, or the text to be continued."""
+    """The user's turn, or the text to continue."""
     before: tuple[ChatMessage, ...] = ()
-    """What was said in the conversation before that turn; only where the format is `chat`."""
+    """Earlier turns of the conversation; only for the format `chat`."""
     format: Literal["completion", "chat"] = "completion"
-    """Whether the text is continued as it is, or put into the model's chat template."""
+    """`completion`: the text is continued as it is; `chat`: the model's chat template is used."""
     thinking: Annotated[bool | None, Field(exclude_if=lambda value: value is None)] = None
-    """What the chat template's argument `enable_thinking` is set to; None: the template's own default."""
+    """Value of `enable_thinking` in the chat template; None: the template's default."""
     sha256: str
-    """Of the UTF-8 text, and of what was said before."""
+    """SHA-256 of the UTF-8 text and earlier turns."""
     token_count: int | None = None
-    """Exact number of tokens asked for (length-controlled prompts only)."""
+    """Exact length in tokens (only for prompts of a requested length)."""
     max_tokens: Annotated[int, Field(ge=1)] | None = None
-    """Overrides the experiment's `generation.max_tokens` for this item."""
+    """Overrides `generation.max_tokens` for this prompt."""
     random_tokens: bool = False
-    """Made of random tokens: good for timing dense models, meaningless for acceptance."""
+    """Random tokens: fine for timing dense models, meaningless for acceptance."""
     of: Annotated[str | None, Field(exclude_if=lambda value: value is None)] = None
-    """The prompt that this one repeats, or puts other text before, for a load; None for a prompt of its own."""
+    """Under load: the prompt that this one repeats or extends; else None."""
 
     @property
     def messages(self) -> list[dict[str, str]]:

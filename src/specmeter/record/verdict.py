@@ -27,19 +27,19 @@ class Finding(Record):
     """Something that a validity check saw."""
 
     check: str
-    """Which check: `conservation`, `host-busy`, ..."""
+    """Id of the check: `conservation`, `host-busy`, ..."""
     severity: Severity
-    """What it does to that which it is about."""
+    """`invalid`, `suspect` or `note`."""
     scope: Literal["request", "arm", "run"]
-    """What it is about."""
+    """What it applies to."""
     message: Message
-    """What is wrong, in one sentence with its numbers."""
+    """What is wrong, in one sentence with numbers."""
     remedy: Message
     """What to do about it."""
     evidence: dict[str, bool | int | float | str | Message | None] = {}
-    """The numbers, or the lines of a log, that show it: those of the message, and more."""
+    """The numbers or log lines that show it."""
     arm_id: str | None = None
-    """The arm; None for the whole run."""
+    """Id of the configuration; None for the whole run."""
     invocation: int | None = None
     """Of the request; None unless the scope is `request`."""
     block: int | None = None
