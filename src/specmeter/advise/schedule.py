@@ -44,17 +44,17 @@ are decided to say."""
 
 
 class Schedule(Record):
-    """What is advised for one target on one machine, load by load."""
+    """Advice for one target on one machine, for several numbers of clients."""
 
     version: Literal[1] = 1
     asked: AdviceQuestion
-    """Its budget is that of all loads together."""
+    """The question; its budget is for all loads together."""
     made_at: float
     """Seconds since the epoch."""
     again_of: str | None = None
-    """Folder of the schedule whose answers are confirmed anew."""
+    """Folder of the schedule whose answers are confirmed again."""
     advices: tuple[Advice, ...] = ()
-    """As far as they were begun, the fewest clients first. Not in the file: each lies in a folder of its own."""
+    """The advices started so far, fewest clients first. Not in the file: each lies in a folder of its own."""
 
     @property
     def finished(self) -> bool:
@@ -69,7 +69,7 @@ class Schedule(Record):
 
     @property
     def pattern(self) -> Pattern:
-        """How the decisions go with the number of clients."""
+        """How decisions depend on the number of clients."""
         told = [it.decision == "speculate" for it in self.advices if is_decided(it)]
         whole = len(told) == len(self.asked.clients)
         if len(set(told)) < 2:
@@ -79,9 +79,8 @@ class Schedule(Record):
 
     @property
     def crossover(self) -> ExpectedCrossover | None:
-        """Where the confirmed speedup of what is best at each load is 1, with an interval that holds for all loads
-        together; None where it was not confirmed at two loads at least, or the decisions do not show that it crosses
-        once."""
+        """Number of clients at which the confirmed best speedup crosses 1, with a simultaneous interval over all
+        loads; None unless at least two loads are confirmed and it crosses once."""
         if self.pattern not in ("up to", "from"):
             return None
         confirmed = [it for it in self.advices if it.finished and it.basis == "confirmed" and it.verdict != "invalid"]

@@ -67,7 +67,7 @@ class AcceptedLength(Record):
 
 
 class ArmPositions(Record):
-    """An arm on the prompts of one kind, or on all of them."""
+    """An arm on one prompt type, or on all."""
 
     arm_id: str
     """Id of the configuration."""

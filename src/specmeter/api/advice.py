@@ -37,7 +37,7 @@ def advise(
     offline: bool = False,
     progress: Callable[[Advice], None] | None = None,
 ) -> Advice:
-    """Find the fastest configuration for a target on this machine, or that plain decoding is: `specmeter advise`.
+    """Find the fastest configuration for a target on this machine, like `specmeter advise`.
 
     `drafts` are models to try; others are looked for on this machine where none is named, or where `find_drafts`. It is
     measured on `prompts` (files), on the `kinds` of text that come with specmeter, or, with `from_file`, on the prompts
@@ -79,7 +79,7 @@ def schedule(
     offline: bool = False,
     progress: Callable[[Advice], None] | None = None,
 ) -> Schedule:
-    """Find what is fastest at each of several numbers of clients that ask at once: `specmeter advise --clients`.
+    """Find the fastest configuration for each number of clients, like `specmeter advise --clients`.
 
     Each sends its next request when its last one has ended; total tokens per second are compared, prompts included.
     `advices` of what is returned has an advice for each number of clients. The budget is that of all together, by

@@ -41,7 +41,7 @@ def audit(
     fraction: Sequence[str] = (),
     columns: Mapping[str, str] | None = None,
 ) -> Audit:
-    """Rule on published results, row by row: impossible, implausible, possible, or cannot tell.
+    """Judge published results, row by row: impossible, implausible, possible, or cannot tell.
 
     `source` is a file (a table, a benchmark's output, an engine's log), a data frame of pandas or polars, or rows as
     mappings. The other arguments supply what the source leaves out: rates in tok/s, the peak

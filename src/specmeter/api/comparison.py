@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def compare(
     reference: Run | str | Path, *others: Run | str | Path, by: Measure = "rate", threshold: float = 0.02
 ) -> tuple[RunComparison, ...]:
-    """Each of the `others` against the reference, arm by arm, over the prompts that both completed.
+    """Compare each of the `others` with the reference, arm by arm, over the prompts that both completed.
 
     `by` is `rate` or `speedup` (for different machines); a loss of more than the share `threshold` is a regression.
     Numbers of invalid arms are not compared. Raises `UsageError` for runs without an arm in common, `StoreError`.

@@ -255,30 +255,30 @@ def _known_device(name: str, flag: Callable[[str], str]) -> None:
 
 @dataclass(frozen=True, repr=False)
 class Audit:
-    """A source with its rulings, in its own order."""
+    """A source with its rulings, in order."""
 
     source: str
-    """File that was read, or `rows`."""
+    """The file, or `rows`."""
     format: str
-    """What it was read as, by the names of `specmeter audit --format`."""
+    """Format it was read as (names of `specmeter audit --format`)."""
     rulings: tuple[Ruling, ...]
     """One per row of a table, or per run of a log."""
     noise: TimingNoise
-    """What timing noise was taken to explain."""
+    """Assumed timing noise."""
     notes: tuple[Message, ...] = ()
-    """What stands out in the source as a whole; never a verdict."""
+    """Observations about the whole source; never a verdict."""
 
     def __repr__(self) -> str:
         return f"<Audit of {self.source}, {tally(self.rulings)}>"
 
     @property
     def contradicted(self) -> int:
-        """Rows whose own numbers do not go together, whatever was ruled."""
+        """Rows whose own numbers contradict each other."""
         return sum(bool(ruling.contradictions) for ruling in self.rulings)
 
     @property
     def summary(self) -> Message:
-        """The rulings by verdict, and columns of speeds that could not be read."""
+        """Rulings by verdict, and unreadable columns of speeds."""
         notes = dict.fromkeys(note for ruling in self.rulings for note in ruling.claim.notes)
         left = [
             note.values["columns"] for note in notes if isinstance(note, Message) and note.code == "read.rates_left"
@@ -291,7 +291,7 @@ class Audit:
 
     @property
     def asked(self) -> dict[tuple[str, ...], int]:
-        """Fields of numbers that the user may give -> undecided rows that these would decide, whatever they are.
+        """Missing fields -> number of undecided rows that they would decide.
 
         One number where one will do, else two of them.
         """

@@ -172,15 +172,15 @@ class ModelIdentity(Record):
     sha256: str
     size_bytes: int
     origin: Literal["path", "bench", "hf", "mock", "engine"]
-    """Where it comes from; `engine`: it is named in the engine's own way, and the engine says what it is."""
+    """Its source; `engine`: a name that only the engine understands."""
     timing_only: bool = False
-    """Random weights: fit for timing, refused as a source of acceptance."""
+    """Random weights: fine for timing, but not for acceptance."""
     header: ModelHeader | None = None
     """None for a model of the engine's own."""
 
     @property
     def simulated(self) -> bool:
-        """There is no such model: an engine that simulates made it up."""
+        """The model does not exist: the engine simulates it."""
         return self.origin == "mock"
 
 

@@ -96,18 +96,18 @@ class Profiled(Record):
 
 
 class Estimate(Record):
-    """A number with its uncertainty, or openly without: `low` and `high` are None when there is no interval."""
+    """A number with its interval; `low` and `high` are None if there is none."""
 
     point: float
     low: float | None = None
     high: float | None = None
     level: float = 0.95
     n: int
-    """Number of independent units (blocks, prompts, ...) behind it."""
+    """Number of independent units (blocks, prompts, ...)."""
     of: str = ""
-    """What these units are: `blocks`, `invocations`, `prompts`; empty where `method` alone says it."""
+    """Kind of units: `blocks`, `invocations`, `prompts`; empty if `method` says it."""
     df: int | None = None
-    """Degrees of freedom of Student's t where they are fewer than n - 1."""
+    """Degrees of freedom of Student's t, if fewer than n - 1."""
     unit: str
     """`x`, `tok/s`, `1`, ..."""
     method: str

@@ -363,14 +363,14 @@ class Load(Record):
 
 
 class Arm(Record):
-    """One configuration under comparison: a target, how it is drafted for, and the engine's settings."""
+    """One configuration: a target, its drafting and the engine's settings."""
 
     id: str
     """Readable and unique within the experiment, for example `moe/draft-simple/small/g8`."""
     target: str
     """Name of the target in the experiment."""
     methods: Annotated[tuple[MethodName, ...], Field(min_length=1)] = (PLAIN,)
-    """One method, or several combined where the engine allows that."""
+    """One method, or several if the engine can combine them."""
     draft: str | None = None
     """Name of the draft model in the experiment."""
     gamma: Annotated[int, Field(ge=1, le=1024)] | None = None
@@ -397,15 +397,15 @@ class Arm(Record):
     engine: EngineSettings = EngineSettings()
     role: Literal["baseline", "speculative", "control"] = "speculative"
     baseline_id: str | None = None
-    """The arm this one is compared with; None for a baseline."""
+    """Id of its baseline; None for a baseline."""
     workloads: tuple[str, ...] = ()
     """Names of the workloads this arm runs; empty: all of them."""
     load: Annotated[Load | None, Field(exclude_if=lambda value: value is None)] = None
-    """Requests at once; None: one after the other."""
+    """Parallel requests; None: one after another."""
 
     @property
     def speculates(self) -> bool:
-        """Whether any drafting is asked for."""
+        """Whether it drafts."""
         return self.methods != (PLAIN,)
 
 

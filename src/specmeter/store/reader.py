@@ -184,7 +184,7 @@ _COMPRESSED = {PromptTokens, MatchProfile}
 
 @dataclass(frozen=True)
 class RunState:
-    """How far a run has come.
+    """Progress of a run.
 
     complete: every planned request has an ok record. failed: the run came to its own end without that (the engine
     would not do it). partial: it was interrupted or killed, or is running now.
@@ -198,7 +198,7 @@ class RunState:
     started_at: float | None
     finished_at: float | None
     reason: str | None
-    """Why the run ended before its time."""
+    """Why the run ended early."""
 
     def state_now(self, *, written: bool) -> Literal["measuring", "checking", "complete", "partial", "failed"]:
         """The same; `measuring` and `checking` while a process writes to the run."""

@@ -326,19 +326,19 @@ def citing(data: StudyData) -> StudyData:
 
 
 class ClaimRuling(Record):
-    """A claim of the document, and what the data says about it."""
+    """A claim of the document and the ruling on it."""
 
     id: str
     """Short and stable: `finding-1`."""
     claim: Said
     """What the document claims, in our words."""
     where: Said
-    """Its place: `abstract; section 4.2, Table 5`."""
+    """Its place, such as `abstract; section 4.2, Table 5`."""
     ruling: RulingWord
     found: Said
-    """What was found, with numbers and intervals: one or two sentences."""
+    """The result with numbers and intervals, in one or two sentences."""
     rests_on: RestsOn = ""
-    """What makes the ruling; empty where nothing does."""
+    """Basis of the ruling; empty if there is none."""
 
 
 class StudyTable(Record):
@@ -401,7 +401,7 @@ class StudyFigure(Record):
 
 @dataclass(frozen=True)
 class StudyFindings:
-    """Everything that is shown about a study."""
+    """Everything shown about a study."""
 
     data: StudyData
     claims: tuple[ClaimRuling, ...]
@@ -410,8 +410,8 @@ class StudyFindings:
     title: Message | str = ""
     """Of the study."""
     source: Message | str = ""
-    """The document that is repeated."""
+    """The document repeated."""
     command: str = ""
-    """What measures it."""
+    """Command that measures it."""
     chinese: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Texts of a user's own study in English and Chinese."""
+    """English -> Chinese texts of a user's own study."""

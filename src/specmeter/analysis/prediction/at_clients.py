@@ -41,7 +41,7 @@ class AtClients(Record):
 
     @property
     def best(self) -> AtGamma | None:
-        """The gamma with the highest speedup; None where none gains."""
+        """The draft length with the highest speedup; None if none gains."""
         best = max(self.by_gamma, key=lambda at: at.speedup.point)
         return best if best.speedup.point > 1 else None
 
@@ -50,9 +50,9 @@ class LoadForecast(Record):
     """Predictions over clients and gamma, from one source of costs and one of acceptance; while decoding."""
 
     cost: Message
-    """Where costs are from."""
+    """Source of the costs."""
     acceptance: Message
-    """Where acceptance is from."""
+    """Source of the acceptance rate."""
     loads: tuple[AtClients, ...]
     """The fewest clients first."""
 

@@ -30,22 +30,22 @@ _HALVINGS = 30
 
 
 class Parts(Record):
-    """What a step costs, in plain tokens; points."""
+    """Cost of a step, in single-token forward passes of the target."""
 
     draft: float
-    """Making drafts."""
+    """Drafting."""
     verify: float
-    """The target's forward over the drafts and one token more."""
+    """The target's forward pass over the draft tokens and one more."""
     restore: float
-    """Restoring and replaying a recurrent target's state."""
+    """Restoring and replaying the state of a recurrent target."""
     rest: float
-    """Choosing tokens and the like."""
+    """Sampling and other work."""
     first: float = 0.0
-    """Its share of what the first step of a request takes beyond the others: a draft model reads the prompt in it."""
+    """Share of the extra cost of a request's first step, in which the draft model reads the prompt."""
 
     @property
     def total(self) -> float:
-        """The whole step."""
+        """Total."""
         return self.draft + self.verify + self.restore + self.rest + self.first
 
 
@@ -53,17 +53,17 @@ PARTS = tuple(Parts.model_fields)
 
 
 class AtGamma(Record):
-    """What is predicted for one gamma."""
+    """Prediction for one draft length."""
 
     gamma: int
     speedup: Estimate
     tau: float
-    """Tokens emitted per step, forwards without a draft among the steps; a replay belongs to its step."""
+    """Tokens per step, including steps without a draft; a replay belongs to its step."""
     drafted: float
-    """Tokens drafted per step."""
+    """Draft tokens per step."""
     parts: Parts
     extrapolated: bool
-    """Acceptance or cost was not measured for drafts this long, and goes on from shorter ones."""
+    """Whether acceptance or cost was extrapolated from shorter drafts."""
 
 
 class Surface(Record):
@@ -81,20 +81,20 @@ class Surface(Record):
 
 @dataclass(frozen=True)
 class Predicted:
-    """Predictions for several gammas from one source of costs and one of acceptance."""
+    """Predictions for several draft lengths from one source of costs and one of acceptance."""
 
     by_gamma: tuple[AtGamma, ...]
     """One per draft length, the shortest first."""
     cost: Message
-    """Where costs are from."""
+    """Source of the costs."""
     acceptance: Message
-    """Where acceptance is from."""
+    """Source of the acceptance rate."""
     recurrent: bool
-    """The target restores a checkpoint after each rejection, and replays what was accepted."""
+    """Whether the target restores a checkpoint after each rejection and replays accepted tokens."""
 
     @property
     def best(self) -> AtGamma | None:
-        """The gamma with the highest speedup; None where none gains."""
+        """The draft length with the highest speedup; None if none gains."""
         best = max(self.by_gamma, key=lambda at: at.speedup.point)
         return best if best.speedup.point > 1 else None
 

@@ -136,7 +136,7 @@ class _Block:
     drafting_ms: float = 0.0
     """Least time that its drafts can have taken."""
     ms: float = 0.0
-    """Time that all of it took."""
+    """Total time."""
     tokens: int = 0
     base_ms: float = 0.0
     base_tokens: int = 0

@@ -43,7 +43,7 @@ class StudyDocument:
 
     title: Message | str
     source: Message | str
-    """The document that is repeated."""
+    """The document repeated."""
     findings: StudyFindings
     prefix: str = ""
     """Begins the names of its charts, tables and links, where several studies share a page."""
