@@ -247,7 +247,7 @@ def remove_inside(folder: Path, name: str) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what killed processes had begun to write into a folder, as far as it can be; no other may be writing."""
+    """Remove what killed processes had started to write into a folder, as far as it can be; no other may be writing."""
     with contextlib.suppress(OSError):
         for path in folder.iterdir():
             if UNFINISHED.fullmatch(path.name):

@@ -35,12 +35,12 @@ Seconds = Annotated[float, Field(ge=0, le=1e9)]
 
 
 class AdviceQuestion(Record):
-    """The question: enough to go on with it, and to ask it again. Paths are absolute."""
+    """The question: enough to continue with it, and to ask it again. Paths are absolute."""
 
     target: str
     """A model reference; with `from_file` empty where the file says it; of servers what they call it."""
     urls: Annotated[tuple[Url, ...], Field(max_length=16, exclude_if=lambda value: not value)] = ()
-    """Servers that run and are chosen among; the first decodes plainly. None: specmeter starts them."""
+    """Servers that run and are chosen among; the first decodes without speculation. None: specmeter starts them."""
     drafts: tuple[str, ...] = ()
     """Model references that were named; others may be found."""
     find_drafts: bool = True
@@ -77,7 +77,7 @@ class ArmOutcome(Record):
 
     arm_id: str
     predicted: Estimate | None = None
-    """Speedup over plain decoding that the screen expects."""
+    """Speedup over no speculation that the screen expects."""
     raced: Estimate | None = None
     """The same as the race measured it."""
     confirmed: Estimate | None = None
@@ -116,7 +116,7 @@ class AdviceOfKind(Record):
     kind: str
     decision: Decision
     arm: Arm | None
-    """The arm to use; None where plain decoding is best, or nothing is shown."""
+    """The arm to use; None where decoding without speculation is best, or nothing is shown."""
     speedup: Estimate | None
 
 
@@ -130,10 +130,10 @@ class TriedSettings(Record):
     engine: dict[SettingName, int | str]
     """What differs from the default."""
     speedup: Estimate | None = None
-    """Rate over that of the default, of plain decoding or of a draft, whichever was ahead."""
+    """Rate over that of the default, of decoding without speculation or of a draft, whichever was ahead."""
     blocks: int = 0
     code: Literal["chosen", "not-faster", "failed"]
-    """`chosen`: in force for all that was measured later, plain decoding included."""
+    """`chosen`: in force for all that was measured later, decoding without speculation included."""
     why: str = ""
 
     @property
@@ -143,7 +143,7 @@ class TriedSettings(Record):
 
 
 class StageRun(Record):
-    """A stage that was carried out, or begun."""
+    """A stage that was carried out, or started."""
 
     stage: Stage
     folder: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]

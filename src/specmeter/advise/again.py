@@ -42,7 +42,7 @@ def again(
     *,
     fetching: Fetching = ONLINE,
 ) -> Advice:
-    """Confirm the advice in the folder `before` anew, into `folder`; or go on with that.
+    """Confirm the advice in the folder `before` again, into `folder`; or continue with that.
 
     Ctrl-C ends it like `advise`. Raises `UsageError` for an advice that was not finished, `ModelError` where its models
     are gone, `StoreError`, and `EngineError` where nothing can be measured.

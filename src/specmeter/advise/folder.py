@@ -64,7 +64,7 @@ def _held(folder: Path) -> Callable[[], Advice | Schedule] | None:
 def choose_again(
     before: str | None = None, *, out: Path | None = None, runs: Path = RUNS_FOLDER
 ) -> tuple[Path, Path, bool]:
-    """(folder of an advice or a schedule, folder to confirm it in anew, whether that was begun): the one that is
+    """(folder of an advice or a schedule, folder to confirm it in again, whether that was started): the one that is
     named, or the latest that was finished; an unfinished confirmation of it is resumed. Raises `StoreError` where
     there is none."""
     folders = sorted(find_folders(*ADVISED, runs=runs), key=lambda it: it.stat().st_mtime_ns)

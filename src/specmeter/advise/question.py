@@ -35,7 +35,7 @@ def ask(
     settings: Sequence[str] = (),
 ) -> AdviceQuestion:
     """The question, with paths from the root. Drafts are looked for where `find_drafts`, or none is named; of servers
-    that run (`urls`) the first decodes plainly.
+    that run (`urls`) the first decodes without speculation.
 
     Raises `UsageError` for what does not go together, and `ModelError` for what is not a reference.
     """

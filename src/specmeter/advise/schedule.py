@@ -1,7 +1,7 @@
 """A schedule: what is advised at each of several numbers of clients.
 
 Each number of clients is a question of its own, answered and proved like any other: screened, raced and confirmed
-against plain decoding at the same load. So a schedule is a folder of advices,
+against decoding without speculation at the same load. So a schedule is a folder of advices,
 
 specmeter-runs/schedule-dense-20261123-101500/
     schedule.json   what was asked

@@ -32,12 +32,13 @@ if TYPE_CHECKING:
     from specmeter.store import RunReader
 
 MAX_RACED = 3
-"""Arms beside plain decoding, and one more where there are several kinds of text: most time of a race goes into arms
+"""Arms next to no speculation, and one more where there are several kinds of text: most time of a race goes into arms
 within a hair of one another."""
 
 
 def screen(session: AdviseSession) -> None:
-    """Plain decoding on the prompts to search by, and what every arm of the grid is expected to gain on them."""
+    """Decoding without speculation on the prompts to search by, and what every arm of the grid is expected to gain on
+    them."""
     whole = session.searched
     baselines = [arm.id for arm in whole.work.arms.values() if arm.role == "baseline"]
     plan = StagePlan(

@@ -42,7 +42,7 @@ class RaceQuestion:
     kind: str
     """Empty: on all prompts."""
     arms: tuple[str, ...]
-    """Ids; plain decoding first."""
+    """Ids; decoding without speculation first."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def blocks_of(rows: Iterable[RequestRow]) -> Counter[str]:
 
 
 def refuse_failing(store: RunReader, rows: Iterable[RequestRow], baseline: str) -> dict[str, str]:
-    """The arms that failed. Raises `EngineError` if plain decoding is one of them."""
+    """The arms that failed. Raises `EngineError` if decoding without speculation is one of them."""
     failed = failed_arms(rows)
     if baseline in failed:
         raise EngineError(

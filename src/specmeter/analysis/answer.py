@@ -38,7 +38,7 @@ Decision = Literal[
 ]
 """- `speculate`: an arm's simultaneous interval lies above 1;
 - `do not speculate`: each arm's own lies below 1;
-- `no difference`: the best arm is shown to be within 2 % of plain decoding, which is simpler;
+- `no difference`: the best arm is shown to be within 2 % of decoding without speculation, which is simpler;
 - `depends on the text`: kinds of text disagree;
 - `not advised`: an arm gains, but failed more than a tenth of its requests;
 - `too few`: one of the first two would be said, of too few units to believe it;
@@ -150,7 +150,7 @@ def is_uninformative(low: float, high: float) -> bool:
 
 
 def least_units(among: int) -> int:
-    """Blocks (or invocations) that "speculate" needs where so many arms compete.
+    """Blocks (or invocations) that "speculate" needs where this many arms compete.
 
     Of simulated runs in which nothing helps, with requests at one of two speeds, the most that said "speculate" were
     (1 to 6 prompts, speeds 5 % to twofold apart, 10 to 50 % at the slower one): 2 blocks 7 % (one arm); 3 blocks 3 %,
@@ -274,7 +274,7 @@ def _decision(choices: Mapping[str, Choice], best: Choice) -> Decision:
 
 
 def _of_kind(kind: str, choices: Mapping[str, Choice], kinds: int) -> BestForKind:
-    """The best arm on one of so many kinds."""
+    """The best arm on one of this many kinds."""
     arm_id, best = _best(choices)
     together = best.compared * kinds
     speedup = simultaneous(best.speedup, together)
@@ -287,7 +287,7 @@ def _of_kind(kind: str, choices: Mapping[str, Choice], kinds: int) -> BestForKin
 
 
 def _loses(speedup: Estimate, kinds: int) -> bool:
-    """Whether an arm is slower on one of so many kinds, by a difference that matters (2 %)."""
+    """Whether an arm is slower on one of this many kinds, by a difference that matters (2 %)."""
     return _interval(simultaneous(speedup, kinds))[1] < 1 and speedup.point <= 1 - MARGIN
 
 

@@ -110,7 +110,7 @@ def speedup_over_prompts(
 ) -> Estimate | None:
     """The geometric mean over prompts, with the interval for other prompts like these: `logs` are units x prompts.
 
-    `among` for intervals that hold for so many arms together (Bonferroni); `doubt` is that of completed values. None
+    `among` for intervals that hold for this many arms together (Bonferroni); `doubt` is that of completed values. None
     for fewer than `MIN_PROMPTS`, for a single unit, where something is missing or most was completed, and where
     prompts do not differ at all.
     """

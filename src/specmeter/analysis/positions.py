@@ -56,7 +56,7 @@ class PositionRate(Record):
 
 
 class AcceptedLength(Record):
-    """Steps of an arm that accepted just so many tokens of their draft."""
+    """Steps of an arm that accepted exactly this many tokens of their draft."""
 
     accepted: int
     """Tokens accepted, from 0."""

@@ -317,7 +317,8 @@ def _distinct(table: RequestTable, rows: Ints, arm: Arm) -> int:
 def _under_load(
     estimates: KindSummary, cells: LoadTable, arm: Arm, prompts: int, among: int, level: float
 ) -> KindSummary:
-    """What requests say about an arm, with the speedup that its cells say; `among` so many arms at its load compete."""
+    """What requests say about an arm, with the speedup that its cells say; `among` this many arms at its load
+    compete."""
     if arm.load is None or arm.baseline_id is None:
         return estimates
     gain, choice = cells.gain(arm.id, arm.baseline_id, arm.load, prompts, level=level), None

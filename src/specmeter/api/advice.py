@@ -46,8 +46,9 @@ def advise(
     `progress` is called with the best advice so far: the first one is predicted. `budget_s` is five minutes by default,
     or longer for a slow model.
 
-    Ctrl-C returns the best advice so far (`finished` is False); the same call goes on. Raises `UsageError` for a budget
-    that is too small, `ExperimentError`, `ModelError`, `StoreError`, and `EngineError` where nothing can be measured.
+    Ctrl-C returns the best advice so far (`finished` is False); the same call continues. Raises `UsageError` for a
+    budget that is too small, `ExperimentError`, `ModelError`, `StoreError`, and `EngineError` where nothing can be
+    measured.
     """
     need(goal in get_args(Goal), "goal", goal, '"throughput" or "latency"')
     asked = _asked(

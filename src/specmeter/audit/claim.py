@@ -6,7 +6,7 @@ within these ranges obeys it.
 A bound depends on how drafts are made, and that is told by the names that people give their methods (`Family`):
 
     model    a draft model, one token per forward: each draft costs a forward
-    chain    a head or small module, one token per forward, whose cost is not that of any model by itself
+    chain    a head or small module, one token per forward, whose cost is not that of any model on its own
     tree     candidates branch, and one path of them can be accepted: a share of nodes is not an acceptance per position
     block    several tokens per forward
     lookup   n-grams and other tables: drafts cost next to nothing
@@ -78,7 +78,7 @@ class Claim(Record):
     """Requests served at once: weights are then read once for several tokens, one of each request."""
 
     speedup: Positive | None = None
-    """Claimed speedup over plain decoding of the same target (1.26, not 26 %)."""
+    """Claimed speedup over no speculation of the same target (1.26, not 26 %)."""
     decode_rate: Positive | None = None
     """Tokens per second claimed for this configuration."""
     decode_rate_sd: Annotated[float, Field(ge=0)] | None = None
@@ -86,7 +86,7 @@ class Claim(Record):
     samples: tuple[Positive, ...] = ()
     """The individual rates in tokens per second, if given."""
     baseline_rate: Positive | None = None
-    """Tokens per second of the target by itself, from wherever the source has it."""
+    """Tokens per second of the target on its own, from wherever the source has it."""
     baseline_rate_sd: Annotated[float, Field(ge=0)] | None = None
     """Standard deviation of the rates that `baseline_rate` is the mean of."""
     baseline_from: str | None = None
@@ -94,7 +94,7 @@ class Claim(Record):
     baseline_device: str | None = None
     """Device of that baseline, if different from the row's."""
     draft_rate: Positive | None = None
-    """Tokens per second of the draft model by itself."""
+    """Tokens per second of the draft model on its own."""
     speed_ratio: Positive | None = None
     """Draft rate / target rate, where a source gives only their ratio."""
     token_ms: Positive | None = None
@@ -143,7 +143,7 @@ class Claim(Record):
     wall_ms: Positive | None = None
     """Time of the whole run."""
     baseline_wall_ms: Positive | None = None
-    """Time of the same whole run by plain decoding."""
+    """Time of the same whole run without speculation."""
     window: Literal["all tokens", "all but the first", "with prompt", "unknown"] = "unknown"
     """Definition of `decode_rate`."""
 

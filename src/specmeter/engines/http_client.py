@@ -242,7 +242,7 @@ class HttpClient:
 
 
 def _break_off(connection: socket.socket) -> None:
-    """Hang up, and go on listening: the server closes its side when it has given the request up, not before."""
+    """Hang up, and continue listening: the server closes its side when it has given the request up, not before."""
     with contextlib.suppress(OSError):  # the answer may have ended in the meantime
         connection.shutdown(socket.SHUT_WR)
 

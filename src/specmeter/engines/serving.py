@@ -105,7 +105,7 @@ def asked(question: dict[str, Any]) -> tuple[Prompt, Generation]:
 
 
 def answer(session: ChildSession, question: dict[str, Any], client: Connection) -> Any:
-    """The answer of `session`, as JSON can hold it; during a generation, `client` hears that it goes on."""
+    """The answer of `session`, as JSON can hold it; during a generation, `client` hears that it continues."""
     match question["ask"]:
         case "tokenize":
             return session.tokenize(question["text"])

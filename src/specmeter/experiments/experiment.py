@@ -2,9 +2,9 @@
 
 A file names targets and drafts, describes arms (any list is expanded to a matrix), and says which prompts are
 generated, in what order and on which engine. Unknown keys are errors. For every target, and for every different
-setting of the engine that would change plain decoding, a baseline arm (method `none`) is added, so that each arm is
-compared with its like; an arm that names its baseline gets no other. `variants` of a file are merged into it before
-anything of this happens (`experiments.file`).
+setting of the engine that would change decoding without speculation, a baseline arm (method `none`) is added, so that
+each arm is compared with its like; an arm that names its baseline gets no other. `variants` of a file are merged into
+it before anything of this happens (`experiments.file`).
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ ON_RECORD = "on record"
 """The context in which a stored run's experiment is validated: its engine may not be installed here."""
 Variants = Annotated[dict[Name, dict[str, Any]], Field(max_length=MAX_VARIANTS)]
 DRAFT_ONLY = ("draft_kv_type_k", "draft_kv_type_v", "draft_gpu_layers", "draft_devices", "rpc")
-"""Settings without influence on plain decoding: arms that differ only in these share a baseline. (Remote machines have
-none where the target stays here; where it does not, its baseline goes to the same.)"""
+"""Settings without influence on decoding without speculation: arms that differ only in these share a baseline. (Remote
+machines have none where the target stays here; where it does not, its baseline goes to the same.)"""
 REMOTE_DEVICE = "RPC0"
 """What llama.cpp calls the first device of the first remote machine."""
 
@@ -394,7 +394,7 @@ class Experiment(Record):
         )
 
     def _baseline_for(self, arm: Arm, traits: EngineTraits) -> Arm:
-        """Plain decoding with the settings of `arm`, as far as they matter to it."""
+        """Decoding without speculation with the settings of `arm`, as far as they matter to it."""
         without = {name: getattr(self.engine.settings, name) for name in DRAFT_ONLY}
         if arm.engine.options:
             mine = {name: value for name, value in arm.engine.options.items() if name not in traits.draft_options}

@@ -102,7 +102,7 @@ def item_order(prompt_ids: Sequence[str], invocation: int, block: int, seed: int
 
 def arrivals(count: int, rate: float, invocation: int, block: int, seed: int) -> tuple[float, ...]:
     """When each of `count` requests is due in an open loop, in seconds after the first: a Poisson process of `rate`
-    requests per second, drawn anew in every block and the same for all of its arms."""
+    requests per second, drawn again in every block and the same for all of its arms."""
     due, at = [0.0], 0.0
     for place in range(1, count):
         digest = sha256(f"{seed}:{invocation}:{block}:arrival:{rate!r}:{place}".encode()).digest()

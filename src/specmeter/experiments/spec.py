@@ -92,7 +92,7 @@ class ArmSpec(Record):
     """Synthetic acceptance with these rates per position: a cost probe, never a result."""
     refused_draft: RefusedDraft = "refuse"
     """What to do with a draft that llama.cpp refuses: `refuse` stops before anything is measured; `measure` lets the
-    server decode plainly, as it then does, to show that; such an arm's verdict is invalid."""
+    server decode without speculation, as it then does, to show that; such an arm's verdict is invalid."""
     policy: PolicyName | tuple[PolicyName | None, ...] | None = None
     """The engine's own controller that chooses the length of drafts, up to gamma (ONNX Runtime: `adaptive`)."""
     rule: RuleName | tuple[RuleName | None, ...] | None = None
@@ -184,7 +184,7 @@ class Design(Record):
     """One unmeasured request per session: of the measured shape, up to 256 tokens (`full`), of 8 tokens after no more
     than 512 tokens of a prompt (`short`), of 8 tokens after a few words (`brief`: enough for decoding, not for the time
     to the first token), or none. `prompts` is `brief`, and servers that an advice keeps read each prompt once,
-    unmeasured: requests go on from there, and only decoding is measured."""
+    unmeasured: requests continue from there, and only decoding is measured."""
     session: Literal["arm", "request", "run"] = "arm"
     """A fresh server per arm and block (`arm`), or for every single request (`request`); or a llama.cpp server for all
     blocks of an arm (`run`), warmed up once, where memory holds all of them: what differs between servers of one arm is
@@ -207,7 +207,7 @@ class Design(Record):
     """What becomes of a block in which other programs were busy, or heat slowed a GPU or the processor down: it is set
     aside whole, for all arms, and measured again (`repeat`; at most three times as many blocks in all), or it counts
     (`keep`). The default is that of the environment variable SPECMETER_DISTURBED, else `repeat`; a run that is resumed
-    follows the variable anew, and what was excluded stays so.
+    follows the variable again, and what was excluded stays so.
     Telemetry alone decides: others took 5% of the machine in the mean (one core, where the engine takes all) or 10% in
     a fifth of the samples, of the block or of a session (of a session shorter than three seconds 20%); a GPU was slowed
     in 5% of them; or the processor's clock was a fifth lower in one session than in another with as many threads. A

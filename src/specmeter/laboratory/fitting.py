@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from specmeter.workloads.spec import WorkloadSpec
 
 MIN_CONTEXT, STEP = 1024, 256
-"""Of a context that fits by itself."""
+"""Of a context that fits on its own."""
 _TEMPLATE = 256
 """Tokens that a chat template may add to a conversation."""
 _ROOM = 64

@@ -341,7 +341,7 @@ def run(
             if store.certificate() is None:
                 _certify(store, certified, measured_now=False)  # its end is past: nothing saw what became of it since
             return store.state()
-        # The order lies in the folder: a run that is resumed goes on as it was planned.
+        # The order lies in the folder: a run that is resumed continues as it was planned.
         work = replace(work, cells=store.cells())
         # A simulated run has no machine whose energy it could use; one with nothing left to measure uses none.
         meters: dict[str, object] = {}
@@ -466,7 +466,7 @@ def choose_folder(
 
 
 def _as_begun(store: RunReader, experiment: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An experiment with the rule for disturbed blocks that the run was begun with, where its file leaves that to the
+    """An experiment with the rule for disturbed blocks that the run was started with, where its file leaves that to the
     environment: blocks that were excluded stay so, and those that come follow the rule that is in force then."""
     with suppress(ExperimentError, KeyError):  # of a file that is damaged, or of another version
         if "disturbed" not in parse(store.experiment_yaml).design.model_fields_set:

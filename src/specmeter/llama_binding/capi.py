@@ -35,7 +35,7 @@ _KEPT_WARNINGS = 8
 _LONGEST_WARNING = 300
 
 EvalCallback = ctypes.CFUNCTYPE(c_bool, c_void_p, c_bool, c_void_p)
-"""(tensor, whether llama.cpp asks if it is wanted, user data) -> wanted, or go on."""
+"""(tensor, whether llama.cpp asks if it is wanted, user data) -> wanted, or continue."""
 LogCallback = ctypes.CFUNCTYPE(None, ctypes.c_int, c_char_p, c_void_p)
 """(level, text, user data)."""
 

@@ -319,7 +319,7 @@ def fit(core: CoreFile, kind: str, size_bytes: int, layers: int | None = None) -
 
 
 def _widest(core: CoreFile, kind: str, size_bytes: int, layers: int) -> tuple[Recipe, int]:
-    """The width that comes nearest to `size_bytes` with so many layers, and the size it comes to."""
+    """The width that comes nearest to `size_bytes` with this many layers, and the size it comes to."""
     narrow = Recipe(layers, core.width, kind)
     smallest = model_bytes(core, narrow)
     block = TYPE_BY_NAME[MIXES[kind].base.lower()].block if kind in MIXED else 0

@@ -6,7 +6,7 @@ vocabularies demands before. The version that specmeter pins refuses every misma
 not compatible"); builds of 2025 translated the draft's text token by token instead ("tokens will be translated"), which
 measures something else. llama.cpp does not check conditions of status `warning`; they cost acceptance or time.
 
-A server of llama.cpp that refuses a draft goes on without speculation and says so in its log only. An arm may ask for
+A server of llama.cpp that refuses a draft continues without speculation and says so in its log only. An arm may ask for
 just that to be measured (`refused_draft: measure`), as a published study did without knowing it: its draft is compared
 and recorded like any other, and the checks find the arm invalid. A draft that cannot even be loaded is always refused,
 and so is one for an engine that does not compare drafts itself: it would draft tokens of another vocabulary.

@@ -47,8 +47,8 @@ interval fails there, and alternatives).
 *Gaps.* A baseline that runs its prompts in turn meets the arm on other prompts in every block. Speedups differ by
 prompt, so the ratios of such blocks differ for a reason that has nothing to do with chance: each is of other prompts.
 The remedy for experiments with missing plots is to fit what each prompt and each block adds, by least squares, to
-complete the table by what the fit expects, and to go on as with a complete one (Yates 1933, "The analysis of replicated
-experiments when the field results are incomplete"). Nothing is completed where the fit is not determined.
+complete the table by what the fit expects, and to continue as with a complete one (Yates 1933, "The analysis of
+replicated experiments when the field results are incomplete"). Nothing is completed where the fit is not determined.
 
 What is completed is not measured, and one fit fills the gaps of all blocks, so its error hardly shows in how blocks
 differ. `doubt` says how much that adds: completing is linear in what was measured, so with noise of variance s_e^2 in
@@ -206,8 +206,8 @@ def ratio_of_groups(
 
         e = s1^2 / n1 + s2^2 / n2,    df = e^2 / ((s1^2 / n1)^2 / (n1 - 1) + (s2^2 / n2)^2 / (n2 - 1))
 
-    with `among` for intervals that hold for so many ratios together (Bonferroni, as in `simultaneous`). `n` counts the
-    units of both. There is no interval with a single unit on either side, nor where the units of both are copies.
+    with `among` for intervals that hold for this many ratios together (Bonferroni, as in `simultaneous`). `n` counts
+    the units of both. There is no interval with a single unit on either side, nor where the units of both are copies.
     Measured by simulation, at 95 %: it covers 96.7 % with 3 and 3 units that spread alike, 94.9 % where one side
     spreads three times as much, and 93.6 % where the wide side has 3 and the narrow one 5.
 

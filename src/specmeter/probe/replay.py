@@ -257,7 +257,7 @@ def possible_totals(drafts: Drafts, limits: Limits, *, most_states: int = MAX_ST
 def first_impossible(drafts: Drafts, limits: Limits, steps: Sequence[Round]) -> int | None:
     """The first of the recorded `steps` that cannot have been, by its place; None where all of them can.
 
-    Where steps are missing at the end, or go on behind it, that place is the first one there.
+    Where steps are missing at the end, or continue behind it, that place is the first one there.
     """
     ways = {(1, 0)}
     """(tokens generated, steps explained): every way to get there that near ties leave."""

@@ -91,7 +91,7 @@ class ContinuationsOrder(Record):
     texts: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
     """Token ids of (prompt, what was generated after it)."""
     limit_s: float
-    """Seconds after which no further text is begun, the first one excepted."""
+    """Seconds after which no further text is started, the first one excepted."""
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,7 @@ class ModelHeader(Record):
     """Carries a recurrent state, so that rejected tokens cannot simply be forgotten."""
     parameters: int
     bytes_per_token: int
-    """Weights read to decode one token by itself: of an MoE the chosen experts only."""
+    """Weights read to decode one token on its own: of an MoE the chosen experts only."""
     kv_bytes_per_token: int | None
     """KV cache of one more token in 16-bit; None when the layout is not known."""
     active_parameters: int

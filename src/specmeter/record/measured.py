@@ -115,7 +115,7 @@ class Estimate(Record):
 
 
 class UnionPoint(Record):
-    """Experts that so many consecutive tokens choose."""
+    """Experts that this many consecutive tokens choose."""
 
     tokens: int
     """n: consecutive tokens of real text."""
@@ -154,7 +154,8 @@ class TextRouting(Record):
 
 
 class StepRound(Record):
-    """A session of a probe that decodes plainly, and one that drafts and has nothing accepted, on the same prompts."""
+    """A session of a probe that decodes without speculation, and one that drafts and has nothing accepted, on the same
+    prompts."""
 
     plain_ms: Annotated[float, Field(gt=0)]
     """Of a plain token: decode time over tokens after the first, the median request. Of several requests at once: of a

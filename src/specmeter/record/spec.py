@@ -19,7 +19,7 @@ from specmeter.messages import Message
 from specmeter.record.base import NAME_PATTERN, Record
 
 MethodName = Annotated[str, Field(pattern=NAME_PATTERN)]
-"""How draft tokens are made, by the engine's own name; `none` is plain decoding, for every engine."""
+"""How draft tokens are made, by the engine's own name; `none` is decoding without speculation, for every engine."""
 
 PLAIN = "none"
 
@@ -340,7 +340,7 @@ class Load(Record):
     """How many requests an arm is given at once, and how much text stands before each."""
 
     clients: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """Closed loop: so many clients, each of which sends its next request when its last one has ended."""
+    """Closed loop: this many clients, each of which sends its next request when its last one has ended."""
     rate: Annotated[float, Field(gt=0, le=100_000)] | None = None
     """Open loop: requests per second, which arrive by a seeded Poisson process whether or not others have ended."""
     depth: Annotated[int, Field(ge=0, le=16_777_216)] = 0
@@ -392,8 +392,8 @@ class Arm(Record):
     rule: RuleName | None = None
     """How drafts are verified at temperature > 0 (`libllama` only, default `rejection`; servers match samples)."""
     refused_draft: RefusedDraft = "refuse"
-    """Whether a draft that llama.cpp would refuse stops the experiment, or is measured all the same: by plain decoding
-    under another name, which is found invalid."""
+    """Whether a draft that llama.cpp would refuse stops the experiment, or is measured all the same: without
+    speculation under another name, which is found invalid."""
     engine: EngineSettings = EngineSettings()
     role: Literal["baseline", "speculative", "control"] = "speculative"
     baseline_id: str | None = None

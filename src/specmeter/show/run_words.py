@@ -76,7 +76,8 @@ def at_load(answer: Answer, load: Load) -> Message:
 
 
 def _at_load(answer: Answer, load: Load, names: Names) -> Message:
-    """Like `dense at 4 clients: 1.18x the tokens per second of plain decoding with small draft, 4 tokens (...)`."""
+    """Like `dense at 4 clients: 1.18x the tokens per second of decoding without speculation with small draft, 4 tokens
+    (...)`."""
     where = Message("answer.where", kind=answer.kind) if answer.kind else ""
     more, too_few_yet = _more(answer), answer.decision == "too few" and answer.resumes
     ratio = f"{answer.speedup.point:.2f}"

@@ -225,7 +225,7 @@ def open_to_write(path: Path, *, suspect: bool) -> sqlite3.Connection:
 
 
 def close_written(db: sqlite3.Connection, *, moved: bool = False) -> None:
-    """Close it, with everything in the main file: a reader that looks on would keep SQLite from doing so by itself.
+    """Close it, with everything in the main file: a reader that looks on would keep SQLite from doing so on its own.
 
     Of a run that was `moved` SQLite would remove what lies beside the file that has its name now; Python 3.11 cannot
     tell it not to.

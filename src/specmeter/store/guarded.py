@@ -211,7 +211,7 @@ class GuardedDatabase:
 
     @contextmanager
     def bounded(self) -> Generator[None]:
-        """One query, with those that are made while it goes on: bounded, and of one state of the file.
+        """One query, with those that are made while it continues: bounded, and of one state of the file.
 
         Raises `StoreError` where the run was resumed meanwhile.
         """
@@ -283,7 +283,7 @@ def leftovers(folder: Path) -> bool:
 def copy_database(folder: Path, to: Path) -> None:
     """Copy the database with what a killed writer left beside it. Raises `StoreError`."""
     for name in DATABASE_FILES:
-        if name.endswith("-shm"):  # made anew from the WAL
+        if name.endswith("-shm"):  # made again from the WAL
             continue
         try:
             with open_inside(folder, name) as source, (to / name).open("xb") as copy:

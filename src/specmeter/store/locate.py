@@ -111,7 +111,7 @@ def find_study(reference: str, runs: Path = RUNS_FOLDER) -> Path:
 
 
 def new_folder(name: str, runs: Path = RUNS_FOLDER) -> Path:
-    """A free name for a run of the experiment, or a study, `name`: it says when it was begun. Raises `StoreError`."""
+    """A free name for a run of the experiment, or a study, `name`: it says when it was started. Raises `StoreError`."""
     stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
     for attempt in range(1000):
         folder = runs / (f"{name}-{stamp}" + (f"-{attempt}" if attempt else ""))
@@ -130,7 +130,8 @@ def _folders(runs: Path, name: str | None) -> list[Path]:
 
 
 def written_at(folder: Path) -> int:
-    """When a folder was written to last: its own record or one in it, as studies and schedules go on in their parts."""
+    """When a folder was written to last: its own record or one in it, as studies and schedules continue in their
+    parts."""
     places = (place / name for place in (folder, *folder.glob("*")) for name in RECORDS.values())
     return max((place.lstat().st_mtime_ns for place in places if place.is_file()), default=0)
 

@@ -144,7 +144,7 @@ class RunStore(RunReader):
 
     @classmethod
     def open(cls, folder: Path, *, readonly: bool = False) -> RunStore:
-        """Open a run: to go on with it (takes the lock), or to read it while it may be running."""
+        """Open a run: to continue with it (takes the lock), or to read it while it may be running."""
         if folder.name == DATABASE_NAME and folder.is_file():
             folder = folder.parent
         if not folder.is_dir():
@@ -243,7 +243,7 @@ class RunStore(RunReader):
                 db.execute("INSERT INTO host (json) VALUES (?)", (text,))
 
     def set_experiment(self, experiment_json: str) -> None:
-        """The experiment as it is gone on with: it may say anew what becomes of disturbed blocks."""
+        """The experiment as it is gone on with: it may say again what becomes of disturbed blocks."""
         with self._transaction() as db:
             db.execute("UPDATE run SET experiment_json = ?", (experiment_json,))
 
@@ -268,7 +268,7 @@ class RunStore(RunReader):
     # --- is this the same run? ---------------------------------------------------------------------------------------
 
     def refuse_changes(self, now: RunIdentity) -> None:
-        """Raises `StoreError` that lists every difference when the run could not go on with `now`."""
+        """Raises `StoreError` that lists every difference when the run could not continue with `now`."""
         changes = compare_identity(self.identity(), now)
         if changes:
             lines = [f"  {change}" for change in changes[:_CHANGES_SHOWN]]
@@ -282,7 +282,7 @@ class RunStore(RunReader):
     # --- writing what happens ----------------------------------------------------------------------------------------
 
     def begin(self, at: float) -> None:
-        """The run starts, or goes on, at `at` (seconds since the epoch); what was certified before no longer holds.
+        """The run starts, or continues, at `at` (seconds since the epoch); what was certified before no longer holds.
 
         Killed in here, it leaves a certificate.json that agrees with its data, or none; nothing looks like a change.
         """
@@ -299,7 +299,7 @@ class RunStore(RunReader):
             )
 
     def end(self, at: float, *, interrupted: bool = False, reason: str | None = None) -> None:
-        """The run ends at `at`: by itself, or `interrupted` by a person; `reason` says what stopped it early."""
+        """The run ends at `at`: on its own, or `interrupted` by a person; `reason` says what stopped it early."""
         with self._transaction() as db:
             db.execute("UPDATE run SET finished_at = ?, interrupted = ?, reason = ?", (at, interrupted, reason))
 

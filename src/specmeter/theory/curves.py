@@ -3,11 +3,11 @@
     v(gamma) = T(gamma + 1) / T(1)      what verification costs, read off the curve
     T(b, n) / T(b, 1)                   the same at b requests, when the machine is shared
     T(b, 1) / T(b, gamma + 1)           target efficiency (MoESD): its inverse; 1 is ideal
-    b / T(b, 1)                         tokens that plain decoding yields, of all requests together
+    b / T(b, 1)                         tokens that decoding without speculation yields, of all requests together
 
 Between measured points both are interpolated by straight lines (the surface first in n, then in b); outside them they
-refuse. Models that are fitted to them, with residuals, go on beyond the last point, and say that they do. With N = b n
-tokens in all:
+refuse. Models that are fitted to them, with residuals, continue beyond the last point, and say that they do. With N = b
+n tokens in all:
 
     affine      T = floor + slope N + sequence b                            every token costs the same
     roofline    T = floor + slope max(0, N - knee) + sequence b             flat while memory decides
@@ -68,7 +68,7 @@ _KNEES = 64
 
 
 class CostPoint(Record):
-    """The time of a forward over so many tokens."""
+    """The time of a forward over this many tokens."""
 
     tokens: Annotated[int, Field(ge=1)]
     """n: positions that the target computed together; gamma + 1 for a verification."""
@@ -200,7 +200,7 @@ class CostFit(Fit):
 
 
 def aicc(rms: float, points: int, parameters: int) -> float:
-    """The criterion in the head of this module; infinite where there are too few points for so many parameters."""
+    """The criterion in the head of this module; infinite where there are too few points for this many parameters."""
     k = parameters + 1
     if points - k - 1 <= 0:
         return math.inf

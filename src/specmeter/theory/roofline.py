@@ -79,7 +79,7 @@ def saturation_tokens(experts: int, used: int, share: float = 0.95) -> float:
 
 
 def saturation_threshold(experts: int, used: int, share: float = 0.95) -> int:
-    """`saturation_tokens`, rounded up: from so many tokens on, further ones read hardly any new expert.
+    """`saturation_tokens`, rounded up: from this many tokens on, further ones read hardly any new expert.
 
     Below it, which is where single-user speculation lives, each verified token brings experts of its own.
     """

@@ -193,7 +193,7 @@ class Inspection:
     certified_before: bool
     """There was a certificate, and the data was held against it."""
     refuted: bool
-    """The data is not what was certified: such a run is never certified anew."""
+    """The data is not what was certified: such a run is never certified again."""
     covered: tuple[str, ...]
     """Parts of the data that the certificate covers: tables of the database, and files relative to the run folder."""
     uncovered: Mapping[str, str]

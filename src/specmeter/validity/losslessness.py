@@ -31,7 +31,7 @@ MAX_QUESTIONS = 200
 CANDIDATES = 64
 """Likeliest tokens that the target lists; one that is not among them is far from a near tie."""
 _REFUSALS = 3
-"""So many refused questions in a row end a session."""
+"""This many refused questions in a row end a session."""
 
 
 class MarginQuestion(NamedTuple):

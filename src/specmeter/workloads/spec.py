@@ -132,7 +132,7 @@ class FileWorkload(WorkloadBase):
     per_line: bool = False
     """Every line of those other files is a prompt."""
     count: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    """Only so many of the prompts, drawn by `seed`; none: all."""
+    """Only this many of the prompts, drawn by `seed`; none: all."""
     seed: Seed = 1
     """Which of the prompts are drawn."""
     kind: Name = "user"

@@ -97,7 +97,7 @@ def run(
     of the merged run are over invocations: with one on each device they hold for this kind of machine. `show`, `check`,
     `report`, `export` and `compare` read it like any run; OUT.fleet keeps the parts.
 
-    Where a worker, a node or this machine is lost, the same command goes on with what is left.
+    Where a worker, a node or this machine is lost, the same command continues with what is left.
 
     \b
     Examples:
@@ -109,7 +109,7 @@ def run(
 
     \b
     Exit codes: 0 measured and valid, 1 checks found numbers invalid, 2 nothing could be measured, 3 some parts or
-    requests failed, 130 interrupted (run again to go on).
+    requests failed, 130 interrupted (run again to continue).
     """
     screen = errors(quiet=quiet)
     confirmed, named = _confirmed(experiment)
@@ -209,7 +209,7 @@ def _confirmed(named: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _unfinished(sent: LoadedExperiment, design: Design) -> Path | None:
-    """The run of the same experiment that was begun last and is not done."""
+    """The run of the same experiment that was started last and is not done."""
     for folder in sorted(RUNS_FOLDER.glob(f"{sent.experiment.name}-*{BESIDE}"), reverse=True):
         with suppress(StoreError):
             record = read_record(folder)

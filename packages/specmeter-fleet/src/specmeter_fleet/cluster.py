@@ -1,4 +1,4 @@
-"""All that is asked of Ray: a task that has a device to itself, is never begun again by itself, and can be lost."""
+"""All that is asked of Ray: a task that has a device to itself, is never started again on its own, and can be lost."""
 
 from __future__ import annotations
 

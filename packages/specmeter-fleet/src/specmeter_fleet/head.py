@@ -1,8 +1,8 @@
 """The head: gives each device a part, collects what comes, and keeps what it knows where a kill leaves it.
 
 A part is a whole invocation (all arms, all blocks), or in a survey the whole experiment. It is measured by one device
-from its first request to its last. Where a worker is lost, its part goes on there, in the folder that it left; where
-that device is gone as well, another one begins it anew in a folder of its own. Two folders are never one part.
+from its first request to its last. Where a worker is lost, its part continues there, in the folder that it left; where
+that device is gone as well, another one begins it again in a folder of its own. Two folders are never one part.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _KILLED = 128
 _PAUSE_S = 5.0
 """After a loss, before its device is asked for again: what was left running there ends within three seconds."""
 _NODE_S = 30.0
-"""How long a device whose node is gone may take to come back before another one begins its part anew."""
+"""How long a device whose node is gone may take to come back before another one begins its part again."""
 _SENT = re.compile(r"(logs/)?(?!\.)[A-Za-z0-9._-]{1,200}")
 
 
@@ -154,7 +154,7 @@ def shipped(loaded: LoadedExperiment, invocations: int) -> tuple[LoadedExperimen
 
 
 def begun(folder: Path, design: Design, loaded: LoadedExperiment, fleet: Fleet) -> FleetRecord:
-    """The record of a folder, to go on with, or a new one. Raises `StoreError` for that of another experiment."""
+    """The record of a folder, to continue with, or a new one. Raises `StoreError` for that of another experiment."""
     count = loaded.experiment.design.invocations
     names = [it.name for it in fleet.devices] if design == "survey" else [f"{it:04d}" for it in range(count)]
     parts = tuple(
@@ -309,7 +309,7 @@ class Head:
     def _hand_out(
         self, todo: deque[FleetPart], running: dict[Any, tuple[FleetPart, Device]], missed: dict[str, float]
     ) -> None:
-        """Give parts to devices that have nothing to do: to each first what it has begun."""
+        """Give parts to devices that have nothing to do: to each first what it has started."""
         here: Mapping[str, float] = self.cluster.resources() if todo else {}
         now = time.monotonic()
         for name, device in list(self.usable.items()):
@@ -347,7 +347,7 @@ class Head:
 
     def _attempted(self, part: FleetPart, device: Device) -> FleetPart:
         mine = [it for it in part.attempts if it.device == device.name]
-        if mine:  # it goes on in the folder that it left; the last attempt is the one at hand
+        if mine:  # it continues in the folder that it left; the last attempt is the one at hand
             again = mine[-1].model_copy(update={"ended": False, "error": "", "code": None})
             said = f"part {part.name} goes on with {device.name}"
             return self._attempts(part, said, *(it for it in part.attempts if it is not mine[-1]), again)
@@ -366,7 +366,7 @@ class Head:
             "folder": str(self.record.base(self.folder)) if self.shared else None,
             "experiment": text,
             "prompts": dict(self.prompts),
-            # What the file leaves to the environment is this machine's to say, at each start anew.
+            # What the file leaves to the environment is this machine's to say, at each start again.
             "env": {**device.env, "SPECMETER_DISTURBED": self.loaded.experiment.design.disturbed},
             "cores": device.cores,
             "send": not self.shared,

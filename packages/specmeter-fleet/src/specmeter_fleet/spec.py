@@ -110,7 +110,7 @@ def of_cluster(address: str, resources: Mapping[str, float]) -> Fleet:
 
 
 def _local(count: int) -> Fleet:
-    """So many devices on this machine, which have its cores in equal parts."""
+    """This many devices on this machine, which have its cores in equal parts."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
     if not 1 <= count <= min(_MAX_LOCAL, len(cores)):
         raise UsageError(

@@ -74,7 +74,7 @@ def greet(order: Order) -> Answer:
 
 
 def measure(order: Order, say: Callable[[Said], None]) -> Answer:
-    """Measure a part, or go on with it where it was left; what came of it, with its files where they are wanted."""
+    """Measure a part, or continue with it where it was left; what came of it, with its files where they are wanted."""
     try:
         folder = _laid_out(order)
         run = folder.with_name(order["part"])
@@ -149,7 +149,7 @@ def _last(log: Path) -> str:
 
 
 def _error(log: Path, code: int) -> str:
-    """What the run said last, where it could not go on."""
+    """What the run said last, where it could not continue."""
     if code in (0, 1):
         return ""
     lines = _last(log).splitlines()

@@ -125,7 +125,7 @@ class DraftStep:
     """A step of speculation without its network."""
 
     plain_ms: float
-    """t1: a token of plain decoding."""
+    """t1: a token of decoding without speculation."""
     tau: float
     """Tokens that a step emits."""
     drafted: float
@@ -138,19 +138,20 @@ class DraftStep:
     """The same on this machine; None where it is not known."""
 
     def speedup(self, overhead_ms: float) -> float:
-        """Over plain decoding, drafting there."""
+        """Over decoding without speculation, drafting there."""
         return self.tau / max(self.rest + self.drafted * (self.there_ms + overhead_ms) / self.plain_ms, 1e-12)
 
     @property
     def speedup_here(self) -> float | None:
-        """Over plain decoding, drafting on this machine."""
+        """Over decoding without speculation, drafting on this machine."""
         if self.here_ms is None:
             return None
         return self.tau / (self.rest + self.drafted * self.here_ms / self.plain_ms)
 
     @property
     def bearable_ms(self) -> float:
-        """The overhead per drafted token at which drafting there is as fast as plain decoding; below 0: at none."""
+        """The overhead per drafted token at which drafting there is as fast as decoding without speculation; below 0:
+        at none."""
         return (self.tau - self.rest) * self.plain_ms / self.drafted - self.there_ms
 
     @property

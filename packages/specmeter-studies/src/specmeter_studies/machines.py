@@ -7,8 +7,9 @@ listed; anything unlike is refused by name. A machine may lack a model that did 
 
     utilisation = rate x bytes of weights that decoding one token reads / bandwidth
 
-of plain decoding alone: of a mixture the chosen experts, not all of them. KV cache and activations come on top and are
-not counted, so the share is a lower bound. Ratios are between independent machines: Welch's interval over blocks.
+of decoding without speculation alone: of a mixture the chosen experts, not all of them. KV cache and activations come
+on top and are not counted, so the share is a lower bound. Ratios are between independent machines: Welch's interval
+over blocks.
 """
 
 from __future__ import annotations
@@ -71,9 +72,9 @@ class MachineLine(Record):
     ratio: Estimate | None = None
     """Rate / that of the first machine; None for the first one itself."""
     speedup: Estimate | None = None
-    """Of speculative arms, over plain decoding on the same machine."""
+    """Of speculative arms, over no speculation on the same machine."""
     bytes_per_token: float | None = None
-    """Weights that plain decoding reads for one token; None otherwise."""
+    """Weights that decoding without speculation reads for one token; None otherwise."""
     moved_bytes_per_s: Estimate | None = None
     """rate x bytes per token."""
     utilisation: Estimate | None = None

@@ -1,8 +1,9 @@
 """A study from beginning to end: see what can be measured here, measure part after part, leave everything in order.
 
 A part that cannot be measured here is skipped with its reason, and so are arms of an experiment whose models are not
-there or do not fit into memory; what is left out of a part when it is begun stays out until it is complete. Everything
-that was measured is kept, whatever ends the study: the same order in the same folder goes on where it was left.
+there or do not fit into memory; what is left out of a part when it is started stays out until it is complete.
+Everything that was measured is kept, whatever ends the study: the same order in the same folder continues where it was
+left.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class StudyWatch(Protocol):
         """What more blocks of a part did not decide; `out_of_time`: because the budget was spent."""
 
     def part_failed(self, part: Part, error: SpecmeterError) -> None:
-        """A part ended before its time; the study goes on."""
+        """A part ended before its time; the study continues."""
 
     def models(self) -> AbstractContextManager[ModelProgress]:
         """Meanwhile models are made or downloaded."""
@@ -229,7 +230,7 @@ def _reach(part: AnyPart, folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _begun(ready: Ready, folder: StudyFolder) -> StudyRecord:
-    """The record of a folder that goes on: what was left out of parts that were begun stays as it was."""
+    """The record of a folder that continues: what was left out of parts that were started stays as it was."""
     if not folder.record_path.exists():
         return ready.record
     before = folder.record()

@@ -247,7 +247,7 @@ def _account(
 def _price(
     probe: Probe | None, probe_name: str | None, steps: StepProbe | None, *, steady: bool
 ) -> Callable[[float], tuple[float, Message] | None]:
-    """(forwards that verifying so many tokens costs, what says so): by the run's own steps as predictions have them,
+    """(forwards that verifying this many tokens costs, what says so): by the run's own steps as predictions have them,
     beyond their reach by the probe."""
     own = verification(steps, steady=steady)
 

@@ -76,13 +76,13 @@ def with_prompts(speedup: Estimate, share: float) -> Estimate:
 
 
 def covers(probe: Probe, clients: float) -> bool:
-    """Whether forwards over so many sequences were measured, or over fewer and more."""
+    """Whether forwards over this many sequences were measured, or over fewer and more."""
     known = surface_of(probe)
     return known is not None and bool(known.sequences[0] <= clients <= known.sequences[-1])
 
 
 def probed_at(probe: Probe, basis: Message, clients: float) -> Costs:
-    """Costs at so many clients, from the T(b, n) of a probe, which `basis` names.
+    """Costs at this many clients, from the T(b, n) of a probe, which `basis` names.
 
     What drafts cost there was not measured: drawn from between forwards over all requests that grow as the target's do,
     and one request after the other. Raises `UsageError` for clients beyond those that were measured.

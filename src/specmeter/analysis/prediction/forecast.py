@@ -50,7 +50,7 @@ _COST_SETTINGS = (
 
 
 class CostProber(Protocol):
-    """Finds out what a run does not show by itself; `laboratory.pre_measure.Scout` is one."""
+    """Finds out what a run does not show on its own; `laboratory.pre_measure.Scout` is one."""
 
     def price(self, arm: Arm) -> StepProbe | None:
         """What its steps cost; None where that is not to be measured."""

@@ -139,7 +139,7 @@ def is_json(text: str) -> bool:
 
 
 def _begins_with_objects(text: str) -> bool:
-    """Whether one of the first two lines is an object by itself."""
+    """Whether one of the first two lines is an object on its own."""
     first = islice((line for line in StringIO(text) if line.strip()), 2)
     return any(isinstance(parse_json(line), dict) for line in first)
 
@@ -356,7 +356,7 @@ def parse_number(cell: str, *, decimal_comma: bool = False) -> Number | None:
 
 
 def _range_from(rest: str, low: float, decimal_comma: bool) -> tuple[float, float, str] | None:
-    """(middle, half, what follows) where a number goes on as a range: `-0.94`, `x-1.6x`, ` % to 80 %`."""
+    """(middle, half, what follows) where a number continues as a range: `-0.94`, `x-1.6x`, ` % to 80 %`."""
     dash = re.match(r"[%x×]?" + _RANGE.pattern, rest)
     match = None if dash is None else re.match(_NUMBER.pattern, rest[dash.end() :])
     if dash is None or match is None or match["sign"] or match["exponent"]:

@@ -84,7 +84,7 @@ class Below:
         self._held: dict[int, tuple[int, str]] = {}  # column -> (rows still to fill, text)
 
     def hold(self, column: int, rows: int, text: str) -> None:
-        """A cell of so many rows, the one it stands in included, takes this column."""
+        """A cell of this many rows, the one it stands in included, takes this column."""
         if rows > 1:
             self._held[column] = (min(rows, MAX_ROWS) - 1, text)
         else:

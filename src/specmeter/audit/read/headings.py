@@ -324,7 +324,7 @@ _MIN_LENGTHS = 3
 
 
 _COUNTED = re.compile(r"accept|/ *\d+ *$|τ|\btau\b|\blen", re.I)
-"""Of a heading that begins with a method and goes on with tokens, not with a rate: `DFlash2 accepted/8`."""
+"""Of a heading that begins with a method and continues with tokens, not with a rate: `DFlash2 accepted/8`."""
 
 
 def _tells_rows_apart(grid: Grid, index: int) -> bool:
@@ -356,7 +356,8 @@ def _with_prefixes(parts: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
 
 def _without_clashes(readings: list[ColumnReading], unknown: list[str], where: str) -> list[ColumnReading]:
-    """Each column once in its group; columns told apart by their parentheses (`Speedup (MTP)`) are groups of their own.
+    """Each column once in its group; columns distinguished by their parentheses (`Speedup (MTP)`) are groups of their
+    own.
 
     Raises `UsageError` for two columns of numbers that are the same thing.
     """

@@ -358,7 +358,7 @@ def infer_methods(grid: Grid, readings: list[ColumnReading]) -> None:
 
 
 _OF_ANYTHING = {"off", "no", "none", "disabled", "base", "original", "plain", "reference"}
-"""Names of plain decoding that other settings have, too."""
+"""Names of decoding without speculation that other settings have, too."""
 
 
 def is_of_quality(reading: ColumnReading, beside: Sequence[str], unknown: list[str]) -> bool:

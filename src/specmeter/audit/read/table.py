@@ -307,7 +307,7 @@ def _read_pair(text: str, fields: Fields, reading: ColumnReading) -> bool:
 
 
 def _read_both_sides(cell: str, reading: ColumnReading, fields: Fields, grid: Grid) -> bool:
-    """Whether a cell holds plain decoding's rate and that with drafts, `22.7 → 40.6`; both are then read."""
+    """Whether a cell holds the baseline's rate and that with drafts, `22.7 → 40.6`; both are then read."""
     sides = re.split(r"\s(?:→|->)\s", cell.strip("*_` "))
     if reading.name not in {"decode_rate", "change"} or len(sides) != 2 or "baseline_rate" in fields.values:
         return False

@@ -145,7 +145,7 @@ class InProcessSession:
         return {"n_decode_total": self.target.calls - self._foretelling, **self._counted}
 
     def foretell(self, prompt: Prompt, generation: Generation, *, progress: Progress | None = None) -> None:
-        """For planted errors: find out by plain decoding what the target will say to `prompt`.
+        """For planted errors: find out without speculation what the target will say to `prompt`.
 
         `generate` does it itself if it was not done before, and then it counts as time that the client waits.
         """
@@ -269,7 +269,7 @@ class InProcessSession:
     def _continuation(
         self, tokens: Sequence[int], generation: Generation, text: str, progress: Progress | None, slot: int = 0
     ) -> list[int]:
-        """What the target says by plain decoding; not part of any measured time."""
+        """What the target says without speculation; not part of any measured time."""
         key = (text, generation.max_tokens)
         if key not in self._foretold:
             memory, before = self.target.sequences[slot], self.target.calls

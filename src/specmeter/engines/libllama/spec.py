@@ -61,7 +61,7 @@ def _check_slots(arm: Arm, where: str) -> None:
 
 
 def longest(arm: Arm) -> int:
-    """Most tokens that a draft of this arm may have; 0 for plain decoding."""
+    """Most tokens that a draft of this arm may have; 0 for decoding without speculation."""
     if not arm.speculates:
         return 0
     return arm.gamma or max(DRAFT_GAMMA if it == "draft-simple" else NGRAM_GAMMA for it in arm.methods)

@@ -103,8 +103,8 @@ def rejection(
 def sample_match(drafted: Sequence[int], target_probs: TargetRows, rng: np.random.Generator) -> Verification:
     """llama.cpp's rule: draw the target's token at each place, accept while the draft is the same one.
 
-    One number of `rng` for each token that comes out, as in plain decoding: with the same seed the text is the same,
-    not only its distribution. `target_probs` has len(drafted) + 1 rows of shape (vocabulary,).
+    One number of `rng` for each token that comes out, as in decoding without speculation: with the same seed the text
+    is the same, not only its distribution. `target_probs` has len(drafted) + 1 rows of shape (vocabulary,).
     """
     _check(drafted, len(target_probs))
     for place, token in enumerate(drafted):

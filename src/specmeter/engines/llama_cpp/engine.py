@@ -390,7 +390,7 @@ class NativeEngine:
         """Raise `EngineStartError` when the binary was built without RPC, or a remote machine does not answer or offers
         no device; one behind a relay is started for it.
 
-        llama.cpp would abort in its own words, and older builds would go on without the machine.
+        llama.cpp would abort in its own words, and older builds would continue without the machine.
         """
         with ExitStack() as stack:
             self._check_machines(self._opened(machines, stack, default_threads())[0])

@@ -141,7 +141,7 @@ class LlamaSession(ThreadedSession):
         )
 
     def settle(self, replies: Sequence[Reply]) -> Sequence[Reply]:
-        """The replies with their steps, told apart in the log of the whole cell."""
+        """The replies with their steps, distinguished in the log of the whole cell."""
         if not replies or not self._launch.arm.engine.trace_steps or self.facts.speculating is False:
             return replies
         deadline = time.perf_counter() + _LOG_PATIENCE_S

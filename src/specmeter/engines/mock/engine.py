@@ -53,7 +53,7 @@ class MockEngine:
         self._sessions: Counter[str] = Counter()
 
     def identify(self) -> EngineIdentity:
-        """The mock's bytes are its spec; planted faults are not part of it, so that a run can go on without them."""
+        """The mock's bytes are its spec; planted faults are not part of it, so that a run can continue without them."""
         spec = self.spec.model_dump_json(exclude={"faults"})
         return EngineIdentity(
             kind="mock",
@@ -267,7 +267,7 @@ class MockSession(EngineSession):
             self._round_ms = now_ms, now_ms + self._player.round_ms(tuple(self._round.values()))
 
     def _end_round(self) -> None:
-        """Count the round at hand, and go on to the next."""
+        """Count the round at hand, and continue to the next."""
         self._count_round()
         for ticket, it in self._round.items():
             it.shared = it.shared or len(self._round) > 1

@@ -55,7 +55,7 @@ class TargetModel(Record):
     """More than 0: a recurrent target. A step that rejects a token emits nothing; it restores a checkpoint, and the
     tokens that were accepted are verified again in the next step."""
     answer_tokens: Count = 200
-    """Typical length of an answer that may end by itself (`ignore_eos` off)."""
+    """Typical length of an answer that may end on its own (`ignore_eos` off)."""
 
     @model_validator(mode="after")
     def _takes_time(self) -> TargetModel:

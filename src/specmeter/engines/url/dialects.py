@@ -50,7 +50,7 @@ class DraftCounts(NamedTuple):
         return self.without((self.accepted or 0) + (self.steps or 0) - max(0, tokens - 1))
 
     def without(self, beyond: int) -> DraftCounts:
-        """The same without so many accepted tokens of the last step."""
+        """The same without this many accepted tokens of the last step."""
         if self.accepted is None or self.steps is None or not 0 < beyond <= self.accepted:
             return self
         cut, each = beyond, self.each
@@ -184,7 +184,7 @@ class Dialect:
     counts: bool = False
     """It counts drafts there, whether or not its replies say them."""
     since_asked: bool = False
-    """What it counts there begins anew whenever it is asked."""
+    """What it counts there begins again whenever it is asked."""
     completions: str = "/v1/completions"
     """Where prompts that are no chats go."""
     chats: str = "/v1/chat/completions"
@@ -195,7 +195,7 @@ class Dialect:
     tokenizes: bool = False
     """It has `/tokenize` and `/detokenize`, as vLLM has them."""
     ends_early: bool = True
-    """It cannot be told to go on after the end of a text."""
+    """It cannot be told to continue after the end of a text."""
     mark: str = ""
     """What it alone answers at `asked`, where `/v1/models` does not say who speaks."""
     drafts_by: str = ""

@@ -58,7 +58,7 @@ def called(options: UrlOptions) -> dict[str, str]:
 
 
 def refuse_unlike(plain: Found, servers: Sequence[Found]) -> None:
-    """A baseline is the same engine with the same model, and decodes plainly. Raises `ExperimentError`."""
+    """A baseline is the same engine with the same model, and decodes without speculation. Raises `ExperimentError`."""
     if plain.speculating:
         raise ExperimentError(
             f"--baseline-url: {plain.url} speculates, but the baseline must not",

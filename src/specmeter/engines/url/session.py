@@ -71,7 +71,7 @@ class _Found(EngineProcess):
         return None
 
     def close(self) -> None:
-        """It goes on."""
+        """It continues."""
 
 
 class FoundLlama(LlamaSession):
@@ -119,7 +119,7 @@ class OpenAiSession(ThreadedSession):
         self._named = ""
         """What replies call the model."""
         self._total: dict[str, float] = {}
-        """Of a server that counts anew whenever it is asked: the sum of its answers."""
+        """Of a server that counts again whenever it is asked: the sum of its answers."""
         if (load := launch.arm.load) is not None:
             self.most_at_once = load.clients or MAX_AT_ONCE
 
@@ -323,7 +323,7 @@ class OpenAiSession(ThreadedSession):
         return from_chosen(tuple(found), chosen, ignore_eos=False)[:count]
 
     def end(self) -> None:
-        """The server goes on."""
+        """The server continues."""
 
 
 def _arrivals(got: Received, count: int, started: float) -> tuple[float, ...]:

@@ -65,7 +65,7 @@ def order_confounded(data: RunData) -> Findings:
     shifts the speedup of an arm that others preceded than its baseline.
 
     Assumes: what changes with time changes alike for all arms.
-    Otherwise: an arm with a drift of its own is not told apart: suspect at most.
+    Otherwise: an arm with a drift of its own is not distinguished: suspect at most.
     """
     arms = compared_arms(data)
     if not arms:

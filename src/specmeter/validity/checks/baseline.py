@@ -229,9 +229,9 @@ _SAME = tuple(name for name in EngineSettings.model_fields if name not in (*DRAF
 def baseline_unlike(data: RunData) -> Findings:
     """Baselines of another target or with other settings than the arm's, and prompts that a baseline never runs.
 
-    What does not matter to plain decoding (`DRAFT_ONLY`, and what an engine says of its own options) may differ. Other
-    command line flags are suspect, since they may or may not matter. A speedup over some of an arm's prompts is not the
-    arm's speedup: suspect too, and invalid where there is no prompt that both run.
+    What does not matter to decoding without speculation (`DRAFT_ONLY`, and what an engine says of its own options) may
+    differ. Other command line flags are suspect, since they may or may not matter. A speedup over some of an arm's
+    prompts is not the arm's speedup: suspect too, and invalid where there is no prompt that both run.
 
     Assumes: a baseline is the arm without drafting: identity of all that was asked for, apart from drafting, and of
     the prompts.

@@ -395,7 +395,7 @@ def draft_time_bound(data: RunData) -> Findings:
     for arm, requests in answered(data):
         least = draft_floor(data, arm, requests)
         if isinstance(least, Blind):
-            # Nothing claims how fast the draft is by itself, so there is nothing that could be contradicted.
+            # Nothing claims how fast the draft is on its own, so there is nothing that could be contradicted.
             yield not_applicable(arm.id, least.reason)
             continue
         for request in requests:

@@ -30,7 +30,7 @@ from specmeter.validity.checks.request_data import RequestData
 from specmeter.validity.checks.run_data import RunData
 
 _SINGLE = 2
-"""So many deviations may come of a clock that was set."""
+"""This many deviations may come of a clock that was set."""
 _SHARE = 0.05
 _SAMPLE_S = 1.0
 _SLEW = 0.15
@@ -152,7 +152,7 @@ def times_overlap(data: RunData) -> Findings:
     once; the time of day may also run slower by a tenth while it is corrected. More than two breaks that are more than
     5 % of all moments come of no clock; neither does a request a minute outside of a session that ends after it began.
 
-    Assumes: the time of day is not set back again and again while a run goes on.
+    Assumes: the time of day is not set back again and again while a run continues.
     Otherwise: a machine whose clock jumps makes a right run suspect; its rates come from other clocks.
     """
     if not data.sessions:

@@ -123,7 +123,7 @@ def baseline_again(data: RunData) -> Findings:
 
 
 def _repeats_its_baseline(arm: Arm, arms: Mapping[str, Arm]) -> bool:
-    """A named control may be plain decoding with other settings, which is another configuration."""
+    """A named control may be decoding without speculation with other settings, which is another configuration."""
     baseline = arms.get(arm.baseline_id or "")
     return not arm.speculates and baseline is not None and arm.engine == baseline.engine
 

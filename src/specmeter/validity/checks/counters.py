@@ -28,7 +28,7 @@ SLACK_MS = 20.0
 """Engine and client read different clocks."""
 OWN_WORK = 0.05
 """Share of the decode time that what is measured with may add: streaming and step lines were seen to take up to 4.2 %
-from plain decoding and 1.7 % from speculation, where no core was free for it."""
+from decoding without speculation and 1.7 % from speculation, where no core was free for it."""
 LUMP_MS = 100.0
 """A wait below this may be one for a processor: the instrumented engine's clients waited 25 to 60 ms on a machine with
 twice as much work as processors."""

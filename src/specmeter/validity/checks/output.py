@@ -115,7 +115,7 @@ class _Texts:
     near_tie: float
     """Gap up to which this target is taken to be undecided."""
     beside_one: bool = False
-    """They should equal those of plain decoding for one client: the control of a load."""
+    """They should equal those of decoding without speculation for one client: the control of a load."""
 
     @cached_property
     def asked(self) -> list[_Departure]:
@@ -175,8 +175,8 @@ def _lacks_control(texts: _Texts) -> bool:
 def _answers(data: RunData) -> _Answers:
     """Margins of the places where texts part now (a retried request may have left older ones), and near ties.
 
-    Asked again, a target may prefer the very token that plain decoding did not say. That gap is the work of its
-    arithmetic alone, and says how far this reaches in this model on this machine.
+    Asked again, a target may prefer the very token that decoding without speculation did not say. That gap is the work
+    of its arithmetic alone, and says how far this reaches in this model on this machine.
     """
     keyed = ((RequestKey(it.invocation, it.block, it.arm_id, it.prompt_id), it) for it in data.margins)
     margins = {key: it for key, it in keyed if data.left_at.get(key) == it.position and it.arm_id in data.arms}
@@ -283,7 +283,7 @@ def _remedy(texts: _Texts) -> Message:
 
 
 def output_degenerate(data: RunData) -> Findings:
-    """Garbage or loops where plain decoding writes text: fast, well accepted, and worthless.
+    """Garbage or loops where decoding without speculation writes text: fast, well accepted, and worthless.
 
     Assumes: the target was asked, and held another token at the place where the arm left for at least 2.7 times as
     likely: no arithmetic is an excuse, so the looping or blank text is not the target's: identity.

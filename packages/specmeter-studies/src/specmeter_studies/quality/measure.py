@@ -68,7 +68,7 @@ class QualitySpec:
     context: int = CONTEXT
     stride: int = 0
     windows: int | None = None
-    """Score only so many windows from the beginning of the text; None: all."""
+    """Score only this many windows from the beginning of the text; None: all."""
     score: bool = True
     tests: Sequence[SpeedTest] = ()
     blocks: int = BLOCKS

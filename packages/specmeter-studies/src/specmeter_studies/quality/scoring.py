@@ -35,7 +35,7 @@ class Scoring(Record):
     """Context: the windows' length as it was asked for."""
     stride: Annotated[int, Field(ge=0)] = 0
     windows: Annotated[int, Field(ge=1)] | None = None
-    """Score only so many windows from the beginning of the text; None: all."""
+    """Score only this many windows from the beginning of the text; None: all."""
     text: str
 
 

@@ -136,7 +136,7 @@ def read_study(folder: StudyFolder, *, trusted: bool = False) -> StudyDocument:
 
 
 def document_of_run(run: RunReport) -> StudyDocument | None:
-    """What a run says about its study, where its experiment is one by itself; None for all other runs."""
+    """What a run says about its study, where its experiment is one on its own; None for all other runs."""
     from specmeter.experiments.file import load
     from specmeter_studies.measured import from_run
 

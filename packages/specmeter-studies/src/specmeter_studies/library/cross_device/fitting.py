@@ -1,6 +1,6 @@
 """The latency model of `specmeter_studies.latency`, fitted to drafts that were measured through several networks.
 
-Each block is fitted by itself, and intervals are Student's over blocks: of the parameters, and of whatever follows
+Each block is fitted on its own, and intervals are Student's over blocks: of the parameters, and of whatever follows
 from them, so that parameters which vary together do so in predictions too.
 """
 
@@ -90,7 +90,7 @@ class Forecast(Record):
     overhead_ms: Estimate
     """What a drafted token takes longer than the draft itself computes."""
     speedup: Estimate | None
-    """Over plain decoding; None where a step is not known."""
+    """Over decoding without speculation; None where a step is not known."""
     over_here: Estimate | None
     """Decode rate over that with the same draft on this machine."""
     extrapolated: bool
