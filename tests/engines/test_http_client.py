@@ -154,4 +154,4 @@ def test_what_cannot_be_parsed_supposes_nothing_of_its_server() -> None:
     """It may be another's, without a log in the run folder."""
     with pytest.raises(EngineProtocolError) as caught:
         json_object(b"<html>", "/v1/completions")
-    assert caught.value.fix == "see the log of the server, which is in the run folder where specmeter started it"
+    assert caught.value.fix == "read the server's log (in the run folder, if specmeter started the server)"

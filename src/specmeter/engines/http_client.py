@@ -33,7 +33,7 @@ _MAX_HEADER = 64 * 1024
 _TICK_S = 0.5
 _LAST_CHUNK = b"0\r\n\r\n"
 _DONE = b"[DONE]"
-SEE_LOG = "see the log of the server, which is in the run folder where specmeter started it"
+SEE_LOG = "read the server's log (in the run folder, if specmeter started the server)"
 _EVENT_ENDS = re.compile(rb"\r?\n\r?\n")
 
 

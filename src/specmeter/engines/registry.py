@@ -288,7 +288,7 @@ def own_options(name: str, options: Mapping[str, Any]) -> Any:
         return form.model_validate(dict(options))
     except ValidationError as error:
         known = ", ".join(form.model_fields) or "none"
-        raise ExperimentError(f"engine.options.{first_fault(error)}", fix=f"options of {name}: {known}") from None
+        raise ExperimentError(f"engine.options.{first_fault(error)}", fix=f"use an option of {name}: {known}") from None
 
 
 def check_arm(name: str, arm: Arm, *, has_draft: bool) -> None:

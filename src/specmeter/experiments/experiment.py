@@ -489,7 +489,7 @@ def _checked_arm(index: int, fields: dict[str, Any]) -> Arm:
         arm = Arm.model_validate(fields)
     except ValidationError as error:
         plain = fields.get("gamma") == 0
-        fix = "leave it out: plain decoding is measured anyway" if plain else "correct that value"
+        fix = "leave it out: the baseline is measured anyway" if plain else "correct that value"
         raise ExperimentError(f"arms.{index}.{first_fault(error)}", fix=fix) from None
     if arm.gamma is not None and arm.gamma_min is not None and arm.gamma_min > arm.gamma:
         raise ExperimentError(

@@ -438,7 +438,7 @@ def _taken_for_numbers(data: object, value: object, *place: str) -> Iterator[str
     """A line for each true and false of `data` that became a number in `value`."""
     if isinstance(data, bool):
         if isinstance(value, int | float) and not isinstance(value, bool):
-            yield f"{'.'.join(place)}: has to be a number (given: {str(data).lower()})"
+            yield f"{'.'.join(place)}: must be a number (given: {str(data).lower()})"
     elif isinstance(data, Mapping):
         known: object = dict(value) if isinstance(value, BaseModel) else value
         for key, it in cast("Mapping[str, object]", data).items() if isinstance(known, Mapping) else ():

@@ -355,7 +355,7 @@ def find_sources(root: Path = Path("/")) -> EnergySources:
         elif nvml.power_w(index) is not None:
             found.append(Sensor(name, partial(nvml.power_w, index)))
         else:  # one that is partitioned, for example
-            unread.append(f"{name} tells neither energy nor power")
+            unread.append(f"{name} reports neither energy nor power")
     return EnergySources(tuple(found), tuple(unread), nvml.close)
 
 
@@ -373,10 +373,10 @@ def _mac() -> EnergySources:
 
 def _no_counter(root: Path) -> str:
     if sys.platform != "linux":
-        return f"the processor's energy cannot be read on {'Windows' if sys.platform == 'win32' else sys.platform}"
+        return f"CPU energy cannot be read on {'Windows' if sys.platform == 'win32' else sys.platform}"
     where = read_container(root)
-    return "the processor's energy cannot be read: Linux shows no counter (/sys/class/powercap)" + (
-        f"; virtual machines and containers seldom have one ({where})" if where else ""
+    return "CPU energy cannot be read: Linux has no counter here (/sys/class/powercap)" + (
+        f"; usual in virtual machines and containers ({where})" if where else ""
     )
 
 

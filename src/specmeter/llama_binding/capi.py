@@ -26,8 +26,8 @@ SETTING = "SPECMETER_LIBLLAMA"
 """Environment variable: path of a separately installed libllama of the same version."""
 
 _FIX = (
-    f"install the pinned wheel again (pip install --force-reinstall xllamacpp), or unset {SETTING}; "
-    "the engine `embedded` does not depend on this layout"
+    f"reinstall the pinned wheel (`pip install --force-reinstall xllamacpp`), unset {SETTING}, or use the engine "
+    "`embedded`"
 )
 
 _WARNING, _ERROR = 3, 4

@@ -183,9 +183,9 @@ def read_record(kind: type[Kind], path: Path, *, what: str, made_by: str, max_by
     A path that a user names may be a link or a pipe; one `inside` a folder that a stranger may have made is a plain
     file. Raises `UsageError` that names the file and what is wrong in it.
     """
-    fix = f"name a file made by `{made_by}`"
+    fix = f"pass a file made by `{made_by}`"
     if inside:
-        fix += ", or remove this one and repeat the command that made its folder"
+        fix += ", or remove this file and repeat the command that made its folder"
     try:
         if inside:
             with open_inside(path.parent, path.name) as file:

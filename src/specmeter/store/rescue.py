@@ -121,7 +121,7 @@ def _opened(folder: Path, scratch: Path) -> GuardedDatabase:
             raise StoreError(first.message.replace(str(scratch), str(folder)), fix=_FROM_ELSEWHERE) from None
 
 
-_FROM_ELSEWHERE = "get the run folder from where it was measured, or measure again"
+_FROM_ELSEWHERE = "copy the run folder again from its origin, or measure again"
 
 
 def _write_header(path: Path) -> None:

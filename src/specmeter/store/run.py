@@ -155,9 +155,9 @@ class RunStore(RunReader):
             )
         path = folder / DATABASE_NAME
         if not path.is_file() and not is_link(path):
-            fix = "name the folder that has it"
+            fix = "pass a run folder; `specmeter list` shows them"
             if stages := sorted(it.parent.name for it in folder.glob(f"*/{DATABASE_NAME}"))[:_STAGES_NAMED]:
-                fix = f"name one of the runs in it, such as {', '.join(str(folder / it) for it in stages)}"
+                fix = f"pass one of the runs in it, such as {', '.join(str(folder / it) for it in stages)}"
             raise StoreError(f"{folder}: not a run folder (no {DATABASE_NAME})", fix=fix)
         if not is_run(folder):
             raise never_begun(folder)

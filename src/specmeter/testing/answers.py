@@ -251,10 +251,10 @@ def drafts_are_conserved(subject: Subject) -> None:
         demand(all(step.accepted <= step.drafted for step in steps), "a step accepts more than it drafted")
         demand(all(a.at_ms <= b.at_ms for a, b in pairwise(steps)), "steps go back in time")
     forwards = rates.target_forwards(timings, steps)
-    demand(forwards, "no target forward is left")
+    demand(forwards, "no forward pass of the target is left")
     if "n_decode_total" in reply.counters:
         forwards = round(reply.counters["n_decode_total"] - single.counters["n_decode_total"])
-    law = f"{decoded} tokens after the first, {accepted} accepted, {forwards} forwards"
+    law = f"{decoded} tokens after the first, {accepted} accepted, {forwards} forward passes"
     demand(decoded == accepted + (forwards or 0), law)
     tau, gamma = rates.tau(timings, steps) or 0, subject.drafting.gamma if subject.drafting else None
     demand(1 <= tau <= (gamma or drafted) + 1, f"tau is {tau:.3f} with gamma {gamma}")

@@ -51,7 +51,7 @@ def needs(*truths: Truth) -> Callable[[Case], Case]:
         @wraps(case)
         def tried(subject: Subject) -> None:
             if lacking := [TRUTHS[truth] for truth in truths if truth not in subject.tells]:
-                raise NotApplicable(f"the engine does not tell {lacking[0]}")
+                raise NotApplicable(f"the engine does not report {lacking[0]}")
             case(subject)
 
         return tried

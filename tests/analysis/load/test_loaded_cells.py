@@ -242,7 +242,7 @@ def test_more_clients_than_slots_only_where_that_is_written(tmp_path: Path) -> N
         load(write(tmp_path, load={"clients": [1, 100]}))
     file = write(tmp_path, load={"clients": [1, 6], "rounds": 2, "slots": 2})
     assert list(queueing(load(file).experiment.expand())) == [
-        "6 clients share 2 slots: 4 requests would queue at any time, and times to the first token include that"
+        "6 clients share 2 slots: 4 requests always queue, which is part of the time to first token"
     ]
     plan = make_plan(load(file))
     assert {it.requests for it in plan.arms} == {2 * 4, 2 * 12}

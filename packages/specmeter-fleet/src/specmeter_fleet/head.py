@@ -284,7 +284,7 @@ class Head:
             if self.record.design == "survey":
                 todo = deque(part for part in todo if part.name in self.usable)
             if not running and todo and not self.usable:
-                self.tell(f"no device is left for {len(todo)} parts; when that is mended, the same command goes on")
+                self.tell(f"no device is left for {len(todo)} parts; fix this, then run the same command to resume")
                 return
             if not running:
                 time.sleep(1.0)
@@ -317,7 +317,7 @@ class Head:
                 missed.pop(name, None)
             elif todo and now - missed.setdefault(name, now) > _NODE_S:
                 del self.usable[name]
-                self.tell(f"{name} is gone, and did not come back; what it had begun is begun anew elsewhere")
+                self.tell(f"{name} was lost and did not return; its part restarts on another device")
         busy = {device.name for _, device in running.values()}
         for name, device in self.usable.items():
             if name in busy or name in missed or now < self._resting.get(name, 0.0):
@@ -349,11 +349,11 @@ class Head:
         mine = [it for it in part.attempts if it.device == device.name]
         if mine:  # it continues in the folder that it left; the last attempt is the one at hand
             again = mine[-1].model_copy(update={"ended": False, "error": "", "code": None})
-            said = f"part {part.name} goes on with {device.name}"
+            said = f"part {part.name} resumes on {device.name}"
             return self._attempts(part, said, *(it for it in part.attempts if it is not mine[-1]), again)
         place = f"{part.name}-{device.name}" if part.invocation is not None else part.name
         attempt = Attempt(device=device.name, folder=f"{place}-{len(part.attempts)}" if part.attempts else place)
-        said = f"part {part.name} begins{' anew' if part.attempts else ''} with {device.name}"
+        said = f"part {part.name} {'restarts' if part.attempts else 'starts'} on {device.name}"
         return self._attempts(part, said, *part.attempts, attempt)
 
     def _order(self, device: Device, folder: str, part: FleetPart | None = None) -> worker.Order:
@@ -426,7 +426,7 @@ class Head:
         ended = last.model_copy(update={"ended": True, "error": why[:2_000] or "failed"})
         self.usable.pop(device.name, None)
         self.record = self.record.model_copy(update={"refused": {**self.record.refused, device.name: why[:2_000]}})
-        said = f"{device.name} could not go on with part {part.name}, and gets no other: {why}"
+        said = f"{device.name} could not continue part {part.name} and is not used any more: {why}"
         self._attempts(part, said, *part.attempts[:-1], ended)
 
     def _attempts(self, part: FleetPart, said: str, *attempts: Attempt) -> FleetPart:

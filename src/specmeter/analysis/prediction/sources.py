@@ -179,13 +179,13 @@ def of_run(
     if len(ways) != 1:
         shown = ", ".join(arm.id for arm in fitting[:6]) or ", ".join(arm.id for arm in arms[:6]) or "no arm"
         if ways:
-            problem, fix = "several of its arms could be meant", "name one with --arm"
+            problem, fix = "several of its arms could be meant", "select one with --arm"
         elif alike:
             problem, fix = "its arms run other models than the probe", "take a probe of its models, or give --alpha"
         elif by_model:
             problem, fix = "none of its arms drafts with a model", "give --no-draft, or acceptance by --alpha"
         else:
-            problem, fix = "none of its arms drafts without a model", "name the draft model, or give --alpha"
+            problem, fix = "none of its arms drafts without a model", "give the draft model, or --alpha"
         raise UsageError(f"{run.folder}: {problem} ({shown})", fix=fix)
     names = [name for name in (fitting[0].target, fitting[0].draft) if name is not None]
     if random := [name for name in names if models[name].timing_only]:

@@ -88,7 +88,7 @@ class LibllamaEngine:
 
     @cached_property
     def _about(self) -> dict[str, Any]:
-        fix = "see `specmeter doctor`; the engine `embedded` may work where this one does not"
+        fix = "run `specmeter doctor`, or use the engine `embedded`"
         try:
             done = subprocess.run(
                 [*_CHILD, "--identify"],
@@ -113,8 +113,8 @@ def examine(_: Host) -> EngineStatus:
         return EngineStatus(
             "limited",
             error.message,
-            "only needed to time every step: the engines `embedded` and `native` do without. Install the pinned wheel "
-            "again, or set SPECMETER_LIBLLAMA to a libllama of the same version",
+            "only needed for timing every step: reinstall the pinned wheel, or set SPECMETER_LIBLLAMA to a libllama "
+            "of the same version",
         )
     return EngineStatus("ok", f"{identity.version} ({identity.binary})")
 

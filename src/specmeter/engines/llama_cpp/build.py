@@ -65,8 +65,8 @@ def examine_embedded(host: Host) -> EngineStatus:
         return EngineStatus(
             "missing",
             error.message,
-            "reinstall specmeter's dependencies; the wheel needs a processor with AVX2 (x86) or ARMv8: on an older one "
-            f"build llama-server (`{BUILD_COMMAND} --tuned`) and use engine.kind: native",
+            "reinstall specmeter's dependencies; on a CPU without AVX2 (x86) or ARMv8, build llama-server "
+            "(`{BUILD_COMMAND} --tuned`) and use engine.kind: native",
         )
 
 
@@ -76,15 +76,14 @@ def status_of_wheel(identity: EngineIdentity, devices: tuple[Device, ...], host:
     if not unused or any(is_gpu(device.name) for device in devices):
         return EngineStatus("ok", identity.version, devices=devices, drives=drives(devices))
     cost = (
-        "it decodes about 8 % slower than a native build (measured on an AVX-512 machine)"
+        "about 8% slower than a native build (measured on an AVX-512 machine)"
         if "AVX512" in unused
         else "a native build may be faster"
     )
     return EngineStatus(
         "limited",
-        f"{identity.version}, built without {' '.join(unused)} of this processor: {cost}",
-        f"fine for comparisons within a run; for the machine's full speed `{BUILD_COMMAND} --tuned`, "
-        "then engine.kind: native",
+        f"{identity.version}, built without {' '.join(unused)} of this CPU: {cost}",
+        f"none needed for comparisons; for full speed, run `{BUILD_COMMAND} --tuned` and use engine.kind: native",
         devices,
         drives(devices),
     )
@@ -100,14 +99,14 @@ def examine_native(_: Host) -> EngineStatus:
         return EngineStatus(
             "missing",
             error.message,
-            f"only needed for {', '.join(_USES.values())}, and for GPUs that the wheel does not drive: "
-            f"`{BUILD_COMMAND}` makes all of them; or put llama-server on PATH, or set {BINARY_VARIABLE}",
+            f"run `{BUILD_COMMAND}`, put llama-server on PATH, or set {BINARY_VARIABLE} "
+            f"(only needed for GPUs without a wheel, {', '.join(_USES.values())})",
         )
     programs: dict[Program, Path | None] = {name: find_program(name, beside=Path(identity.binary)) for name in _USES}
     there = ", ".join(name for name, path in programs.items() if path is not None)
     told = f"llama-server {identity.version} ({identity.binary})" + (f", with {there}" if there else "")
     lacking = [f"{name} ({_USES[name]})" for name, path in programs.items() if path is None]
-    fix = f"`{BUILD_COMMAND}` builds what is missing: {', '.join(lacking)}" if lacking else ""
+    fix = f"run `{BUILD_COMMAND}` for {', '.join(lacking)}" if lacking else ""
     return EngineStatus("ok", told, fix, devices, drives(devices))
 
 
@@ -127,11 +126,11 @@ def gpu_fix(gpu: Gpu) -> str:
     if gpu.vendor == "NVIDIA" and gpu.driver is None:
         return "install NVIDIA's driver"
     if gpu.vendor == "Apple":
-        return "install with a Python built for arm64, not one that runs under Rosetta: that wheel has Metal"
+        return "use a Python for arm64, not one under Rosetta (only the arm64 wheel has Metal)"
     wheel = {"NVIDIA": "CUDA", "AMD": "ROCm (Linux) or Vulkan"}.get(gpu.vendor, "Vulkan")
     return (
-        f"install the {wheel} wheel of xllamacpp in the version that is installed now (section Installation of its "
-        f"README), or build a llama-server for it (`{BUILD_COMMAND} {_BUILD_FLAGS.get(gpu.vendor, '--vulkan')}`)"
+        f"install the {wheel} wheel of the installed version of xllamacpp (see Installation in its README), or build "
+        f"llama-server for this GPU (`{BUILD_COMMAND} {_BUILD_FLAGS.get(gpu.vendor, '--vulkan')}`)"
     )
 
 
@@ -231,7 +230,7 @@ def build(spec: BuildSpec, trial: Callable[[], str], heard: Heard) -> tools.Buil
     """
     for option in spec.cmake:
         if not re.fullmatch(r"-[DGATU]\s?[^\x00-\x1f]{1,1000}", option):
-            fix = "write --cmake=-DNAME=VALUE, as cmake has it"
+            fix = "write --cmake=-DNAME=VALUE"
             raise UsageError(f"--cmake {option[:80]!r}: not an option of cmake", fix=fix)
     # cmake would tell it after a download and in many lines, but on Windows it knows best where compilers lie.
     needs = ("cmake", *(() if os.name == "nt" else ("c++", "make")), *spec.backends)

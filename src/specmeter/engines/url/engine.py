@@ -98,7 +98,7 @@ def running(options: UrlOptions) -> tuple[int, ...]:
 
 def examine(host: Host) -> EngineStatus:  # noqa: ARG001
     """It needs nothing here."""
-    return EngineStatus("ok", "measures a server that runs: specmeter run --url http://HOST:PORT")
+    return EngineStatus("ok", "measures a running server: specmeter run --url http://HOST:PORT")
 
 
 class UrlEngine(Engine):

@@ -65,7 +65,7 @@ def refuse_others(path: Path) -> None:
 
     In the folder of a run, study, advice or schedule a new page needs a name that none of its other files can have.
     """
-    fix = "name a new file, or a page that specmeter wrote"
+    fix = "choose a new file, or a page that specmeter wrote"
     try:
         with open_regular(path) as file:
             if not _OWN.match(file.read(_HEAD_BYTES)):

@@ -194,8 +194,8 @@ def _known(spec: QualitySpec, model: ModelIdentity, origin: Origin) -> ModelQual
 def _warnings(spec: QualitySpec, model: ModelIdentity) -> tuple[str, ...]:
     if spec.score and spec.text_identity.bundled and model.origin != "bench":
         return (
-            "scored on the bench models' invented language, which it was never made for: the perplexity tells nothing "
-            "about its quality, and little about what quantization costs it; give --text",
+            "scored on the bench models' invented language, so the perplexity says nothing about its quality; give "
+            "--text",
         )
     if spec.score and not spec.text_identity.bundled and model.origin == "bench":
         return ("a bench model knows only the bench language; its perplexity on other text means little",)

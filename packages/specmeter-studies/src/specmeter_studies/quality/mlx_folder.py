@@ -33,7 +33,7 @@ _REPO_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?"
 _FOLDER_REFERENCE = re.compile(rf"(?P<repo>{_REPO_NAME}/{_REPO_NAME})(?:@(?P<revision>[A-Za-z0-9._/-]{{1,200}}))?")
 _FOLDER_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 """No code: what a repository's own Python files would do is not run."""
-_FIX = "name a folder that mlx_lm can load: config.json and *.safetensors"
+_FIX = "use a folder that mlx_lm can load: config.json and *.safetensors"
 
 
 def fetch_folder(reference: str, *, offline: bool = False) -> Path:

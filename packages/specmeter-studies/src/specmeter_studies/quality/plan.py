@@ -144,7 +144,7 @@ _FORM = FileKind(
     kind=QualityPlan,
     shelf="specmeter_studies.plans",
     word="quality plan",
-    listing="`specmeter quality --help` names the bundled ones",
+    listing="`specmeter quality --help` lists the bundled ones",
     keys="docs/how-to/quality.md explains every key",
     start="start from the example in docs/how-to/quality.md",
 )
