@@ -554,7 +554,7 @@ def test_a_run_in_which_nothing_was_measured(tmp_path: Path) -> None:
     engine = faults({"kind": "interrupt", "call": 0})
     with pytest.raises(KeyboardInterrupt):
         measured(write(tmp_path, engine=engine), tmp_path / "run")
-    with pytest.raises(UsageError, match="nothing was measured") as refused:
+    with pytest.raises(UsageError, match="nothing has been measured") as refused:
         account(tmp_path / "run")
     assert refused.value.fix == "run the same command again to resume it"
 

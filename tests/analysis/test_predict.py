@@ -580,7 +580,7 @@ def test_a_policy_that_decides_while_it_runs_is_not_foreseen() -> None:
     models = {"dense": probe.target, "small": probe.draft}
     found = Forecaster({"p": arm}, models, probe.engine, named=[("x", probe)]).predict(arm, 0.0)  # type: ignore[arg-type]
     assert found.speedup is None
-    assert "policy utility decides" in str(found.reason)
+    assert "policy utility chooses" in str(found.reason)
 
 
 def test_acceptance_is_taken_from_the_prompts_that_an_arm_runs(tmp_path: Path) -> None:

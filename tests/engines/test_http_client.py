@@ -136,7 +136,7 @@ def test_an_answer_that_drips_ends_in_its_time(pieces: Sequence[bytes]) -> None:
     ],
 )
 def test_what_is_no_answer_is_told(head: bytes) -> None:
-    with pytest.raises(OSError, match="broke off"):
+    with pytest.raises(OSError, match="cut off"):
         call([head + b"\r\n\r\n", b"{}"])
 
 

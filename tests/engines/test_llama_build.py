@@ -188,7 +188,7 @@ def test_everything_that_is_missing_stands_in_one_message(
 ) -> None:
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UsageError, match=r"there is no cmake, no C\+\+ compiler, no make") as error:
+    with pytest.raises(UsageError, match=r"missing cmake, C\+\+ compiler, make") as error:
         build(BuildSpec(source=own_source))
     assert "apt install cmake" in error.value.fix
     assert "apt install g++" in error.value.fix

@@ -170,15 +170,15 @@ def test_addresses_that_are_none(address: str) -> None:
     [
         ({"methods": ("draft-simple",)}, "needs a draft model"),
         ({"methods": ("none", "ngram-mod")}, "cannot be combined with other methods"),
-        ({"methods": ("ngram-mod", "ngram-mod")}, "twice"),
+        ({"methods": ("ngram-mod", "ngram-mod")}, "repeated"),
         ({"methods": ("ngram-cache",), "gamma": 4}, "ngram-cache always drafts up to 8"),
         ({"methods": ("none",), "gamma": 4}, "gamma has no effect"),
         ({"methods": ("ngram-simple",), "p_min": 0.5}, "p_min has no effect"),
         ({"methods": ("ngram-simple",), "ngram_min_hits": 2}, "ngram_min_hits has no effect"),
         ({"methods": ("ngram-mod",), "gamma": 4, "gamma_min": 5}, "every draft would be discarded"),
         ({"methods": ("ngram-mod",), "gamma": 2, "synthetic_rates": (1.0,)}, "1 rates and gamma is 2"),
-        ({"methods": ("ngram-mod",), "gamma": 2, "synthetic_rates": (0.1, 0.2)}, "rise"),
-        ({"synthetic_rates": (0.5,)}, "without a method"),
+        ({"methods": ("ngram-mod",), "gamma": 2, "synthetic_rates": (0.1, 0.2)}, "increase with position"),
+        ({"synthetic_rates": (0.5,)}, "need a method"),
     ],
 )
 def test_arms_that_cannot_be_honoured(changes: dict[str, Any], says: str) -> None:

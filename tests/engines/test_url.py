@@ -231,7 +231,7 @@ def test_a_request_asks_for_what_the_dialect_knows_and_for_nothing_else(tmp_path
         asked = speaker.asked[-1][1]
         assert (asked["top_p"], asked["stop"], "top_k" in asked) == (0.9, ["\n\n"], False)
         for field, value in (("top_k", 40), ("repeat_penalty", 1.1), ("ignore_eos", True)):
-            with pytest.raises(EngineProtocolError, match=f"generation.{field}: an OpenAI-compatible server cannot"):
+            with pytest.raises(EngineProtocolError, match=f"generation.{field}: an OpenAI-compatible server does not"):
                 session.generate(ASK, GREEDY.model_copy(update={field: value}))
 
 
@@ -465,7 +465,7 @@ def test_the_best_of_several_servers_is_advised(
         (["--baseline-url", "http://h"], "nothing to compare with it"),
         (["--url", "http://h", "--baseline-url", "h/v1"], "--url http://h: is named twice"),
         (["--url", "h", "--baseline-url", "g", "--draft", "bench:draft-small"], "a running server's drafting"),
-        (["--url", "h", "--baseline-url", "g", "--from", "mine.yaml"], "--url: mine.yaml says that itself"),
+        (["--url", "h", "--baseline-url", "g", "--from", "mine.yaml"], "--url: already set by mine.yaml"),
     ],
 )
 def test_what_cannot_be_advised_of_servers_is_refused(

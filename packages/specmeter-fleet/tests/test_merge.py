@@ -121,7 +121,7 @@ def test_parts_may_follow_other_rules_for_disturbed_blocks(parts: list[Part], tm
 
 
 def test_an_invocation_that_there_is_not_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ExperimentError, match=r"only\.invocations: 3 is none of the 3"):
+    with pytest.raises(ExperimentError, match=r"only\.invocations: 3 is not one of the 3"):
         loaded(tmp_path, "only.invocations=[3]")
 
 

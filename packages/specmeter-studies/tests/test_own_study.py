@@ -144,7 +144,7 @@ def test_a_bundled_study_s_name_and_a_missing_part_are_refused() -> None:
         studies.find(str(folder))
     (folder / "study.yaml").write_text(HEAD.replace("demo", "nowhere"), encoding="utf-8")
     assert invoke(["study", "run", "mine", "--dry-run"]) == 2
-    with pytest.raises(UsageError, match=r"has no study\.yaml"):
+    with pytest.raises(UsageError, match=r"no study\.yaml"):
         studies.find(".")
     with pytest.raises(UsageError, match="did you mean moe-306"):
         studies.find("moe306")

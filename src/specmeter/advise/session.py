@@ -290,8 +290,7 @@ class AdviseSession:
         verdict: Verdict | None = None,
         **more: Any,
     ) -> None:
-        """Tell the best answer so far; where it is left off, `arm_id` is the best other arm, which `speedup` is
-        of."""
+        """Tell the best answer so far; where it is left off, `arm_id` is the best other arm, which `speedup` is of."""
         arm = None if arm_id is None or decision in LEAVES_OFF else self.whole.work.arms[arm_id]
         generation = self.whole.work.experiment.generation
         if more.get("finished") or more.get("why_undecided"):

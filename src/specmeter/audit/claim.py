@@ -61,9 +61,8 @@ class Claim(Record):
     engine: str | None = None
     """What ran the models."""
     conditions: dict[str, str] = Field(default={})
-    """Name -> text of conditions such as prompt, task or temperature. Rows that are alike in these and in all that
-    says what was
-    run are repeats of one configuration."""
+    """Name -> text of conditions such as prompt, task or temperature. Rows that are alike in these and in all that says
+    what was run are repeats of one configuration."""
     method: str | None = None
     """How drafts were made, where it is said; `none` for a baseline."""
     tree: bool | None = None
@@ -110,8 +109,7 @@ class Claim(Record):
     """Drafting stops early when the draft is less sure than this; 0: every draft has gamma tokens. None: not said, and
     taken for 0."""
     cheapest_forward: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Measured minimum of T(n) / T(1) for n up to gamma + 1.
-    None: not measured, and taken for 1."""
+    """Measured minimum of T(n) / T(1) for n up to gamma + 1. None: not measured, and taken for 1."""
     acceptance: Annotated[float, Field(ge=0, le=1e6)] | None = None
     """Accepted / drafted tokens. Above 1 it contradicts itself, which is for the judge to say."""
     acceptance_of: Literal["drafted", "output"] | None = None

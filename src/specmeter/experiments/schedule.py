@@ -47,8 +47,7 @@ class Balance(Record):
 
     score: float | None
     """1 - sum over arms |sum over blocks c| / sum over both |c|, where c is an arm's place in a block counted from the
-    block's middle. 1: fully balanced; 0: the same order in every block. None: no two arms ever
-    shared a block."""
+    block's middle. 1: fully balanced; 0: the same order in every block. None: no two arms ever shared a block."""
 
 
 def plan(

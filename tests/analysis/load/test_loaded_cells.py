@@ -196,7 +196,7 @@ def test_ctrl_c_in_a_cell_keeps_what_was_in_flight_as_failed(tmp_path: Path) -> 
     failed = [it for it, _ in sent if it.status == "failed"]
     assert len(sent) - len(failed) == 3
     assert 1 <= len(failed) <= 4
-    assert all("given up" in (it.error or "") for it in failed)
+    assert all("cancelled" in (it.error or "") for it in failed)
     state, observer = measured(file, tmp_path / "run")
     assert (state.state, observer.requests) == ("complete", 2 * 2 * 8)
 

@@ -107,8 +107,7 @@ def run(
       specmeter fleet run mine.yaml --on ray://head:10001 --design survey --html machines.html
       specmeter fleet run mine.yaml --on slurm > job.sh
 
-    \b
-    Exit codes: 0 measured and valid, 1 checks found numbers invalid, 2 nothing could be measured, 3 some parts or
+    \b Exit codes: 0 measured and valid, 1 checks found numbers invalid, 2 nothing could be measured, 3 some parts or
     requests failed, 130 interrupted (run again to continue).
     """
     screen = errors(quiet=quiet)

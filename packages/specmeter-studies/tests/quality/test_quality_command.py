@@ -123,7 +123,7 @@ def test_what_was_complete_is_kept_when_an_engine_fails(
     [
         (["--no-perplexity"], "nothing to measure"),
         (["--native-bench", "auto"], "needs --rates"),
-        (["--native-perplexity", "auto", "--no-perplexity", "--rates"], "remove one of the two"),
+        (["--native-perplexity", "auto", "--no-perplexity", "--rates"], "leave one of the two out"),
         (["--native-perplexity", "/absent"], "not an executable file"),
         (["--rates", "--prompt-tokens", "0", "--generate-tokens", "0"], "--rates without tokens"),
         (["--rates", "--depths", "0,x"], "not a list of token counts"),

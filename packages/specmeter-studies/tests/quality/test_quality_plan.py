@@ -132,7 +132,7 @@ def test_plans_that_cannot_be(tmp_path: Path, change: dict[str, object], said: s
 def test_an_empty_plan_is_told_how_plans_begin(tmp_path: Path) -> None:
     path = tmp_path / "empty.yaml"
     path.write_text("", encoding="utf-8")
-    with pytest.raises(ExperimentError, match="the quality plan has to be a mapping of keys; it is empty") as caught:
+    with pytest.raises(ExperimentError, match="the quality plan must be a mapping of keys; it is empty") as caught:
         load_plan(str(path))
     assert "quality.md" in str(caught.value)
 
@@ -256,7 +256,7 @@ def test_the_command_goes_on_with_an_interrupted_report(
         (["bench:dense", "--plan", "qat-vs-ptq"], "MODEL beside --plan"),
         (["--plan", "qat-vs-ptq", "--context", "64"], "--context beside --plan"),
         (["--plan", "qat-vs-pt"], "did you mean qat-vs-ptq"),
-        (["--plan", "qat-vs-ptq", "--variant", "absent"], "has no variant"),
+        (["--plan", "qat-vs-ptq", "--variant", "absent"], "no such variant"),
         (["bench:dense", "--variant", "bench"], "--variant and --set need a plan"),
         ([], "name one MODEL or more"),
     ],

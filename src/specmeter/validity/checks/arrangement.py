@@ -222,8 +222,7 @@ def _paused(data: RunData) -> Findings:
 def within_run_only(data: RunData) -> Findings:
     """Runs of one invocation: what their intervals say holds for that afternoon.
 
-    Assumes: blocks of one invocation share what may differ another day.
-    Otherwise: it is always so, and a note.
+    Assumes: blocks of one invocation share what may differ another day. Otherwise: it is always so, and a note.
     """
     invocations = {it.row.invocation for requests in data.by_arm.values() for it in requests}
     if not invocations:
@@ -297,8 +296,7 @@ def _first_missing(data: RunData, arm: Arm) -> dict[str, Message]:
 def stopped_when_decided(data: RunData) -> Findings:
     """Runs whose number of blocks depends on what was measured in them: the race of an advice.
 
-    Assumes: the experiment on record says when it stops.
-    Otherwise: it is a note.
+    Assumes: the experiment on record says when it stops. Otherwise: it is a note.
     """
     if data.experiment.design.stopping != "decided":
         yield not_applicable(None, Message("unchecked.blocks_fixed"))
@@ -332,8 +330,7 @@ def bimodal(data: RunData) -> Findings:
     the groups are wide. From 12 blocks on the same is asked of whole blocks, whose effects are ratios to the baseline's
     where there is one.
 
-    Assumes: noise of a request has one hump.
-    Otherwise: noise with two humps is what is looked for: suspect at most.
+    Assumes: noise of a request has one hump. Otherwise: noise with two humps is what is looked for: suspect at most.
     """
     speeds = {arm_id: speeds_of(requests) for arm_id, requests in data.by_arm.items()}
     for arm_id, own in speeds.items():
@@ -415,8 +412,7 @@ def pooled_vs_mean(data: RunData) -> Findings:
     mean over blocks, each block pooled; all tokens over all time, relative to the baseline, weighs slow blocks more.
     Told from 1 % on.
 
-    Assumes: a reader takes one mean for the other.
-    Otherwise: it is a note.
+    Assumes: a reader takes one mean for the other. Otherwise: it is a note.
     """
     for arm in data.summary.arms:
         gain = arm.gain

@@ -40,10 +40,9 @@ def baseline_elsewhere(data: RunData) -> Findings:
     compared. What was asked for is the business of `baseline-unlike`. How much of the target lies
     where is the business of `memory-fit`; here it is an arm whose target holds weights on other devices altogether.
 
-    Assumes: what both sides say about engine, settings in force and devices is so: identity. What one side does not
-    say is not compared.
-    Otherwise: builds are compared by their bytes and values as they are printed; two names for one thing would be
-    taken for two. Where no block holds both there is no speedup that could be false: suspect.
+    Assumes: what both sides say about engine, settings in force and devices is so: identity. What one side does not say
+    is not compared. Otherwise: builds are compared by their bytes and values as they are printed; two names for one
+    thing would be taken for two. Where no block holds both there is no speedup that could be false: suspect.
     """
     arms = compared_arms(data)
     if not arms:
@@ -233,9 +232,8 @@ def baseline_unlike(data: RunData) -> Findings:
     differ. Other command line flags are suspect, since they may or may not matter. A speedup over some of an arm's
     prompts is not the arm's speedup: suspect too, and invalid where there is no prompt that both run.
 
-    Assumes: a baseline is the arm without drafting: identity of all that was asked for, apart from drafting, and of
-    the prompts.
-    Otherwise: flags of the command line may be about drafting, and some prompts may be missing: suspect.
+    Assumes: a baseline is the arm without drafting: identity of all that was asked for, apart from drafting, and of the
+    prompts. Otherwise: flags of the command line may be about drafting, and some prompts may be missing: suspect.
     """
     arms = [arm for arm in data.arms.values() if arm.baseline_id in data.arms]
     if not arms:

@@ -352,9 +352,8 @@ def speedup_above_cost_bound(data: RunData) -> Findings:
     """S <= tau / (m + g c), where the draft's own cost c is bounded by the bandwidth of the memory it lies in.
 
     Assumes: as speedup-above-tau, and each drafted token is a forward of the draft that reads its weights from the
-    memory they lie in, whose peak bandwidth the catalogue gives.
-    Otherwise: cheap forwards make it a note as there; a wrong catalogue entry, a larger cache, or a draft that
-    overlaps with the target breaks it: suspect at most.
+    memory they lie in, whose peak bandwidth the catalogue gives. Otherwise: cheap forwards make it a note as there; a
+    wrong catalogue entry, a larger cache, or a draft that overlaps with the target breaks it: suspect at most.
     """
     for arm, requests in answered(data):
         least = draft_floor(data, arm, requests)
@@ -388,9 +387,8 @@ def draft_time_bound(data: RunData) -> Findings:
     """Drafting alone takes longer than the request: those drafts were not made by that model, if memory and caches are
     what the catalogue and we take them for.
 
-    Assumes: each drafted token is a forward of the draft that reads its weights from memory, whose peak bandwidth
-    the catalogue gives.
-    Otherwise: a wrong catalogue entry or a cache that holds the draft breaks it: suspect at most.
+    Assumes: each drafted token is a forward of the draft that reads its weights from memory, whose peak bandwidth the
+    catalogue gives. Otherwise: a wrong catalogue entry or a cache that holds the draft breaks it: suspect at most.
     """
     for arm, requests in answered(data):
         least = draft_floor(data, arm, requests)
@@ -423,9 +421,8 @@ def bandwidth_bound(data: RunData) -> Findings:
     """Weights are read faster than the memory can deliver them: time, count or the idea of the bytes is wrong.
 
     Assumes: each forward reads the weights that the header counts, less 268 MB of cache, from memory whose peak the
-    catalogue gives.
-    Otherwise: a wrong catalogue entry, a larger cache, or experts that consecutive tokens share break it: suspect
-    at most.
+    catalogue gives. Otherwise: a wrong catalogue entry, a larger cache, or experts that consecutive tokens share break
+    it: suspect at most.
     """
     for arm, requests in answered(data):
         header = data.header(arm.target)

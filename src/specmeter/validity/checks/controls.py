@@ -156,8 +156,7 @@ def synthetic_on(data: RunData) -> Findings:
     """Acceptance simulated at random tells what steps cost; as a speedup of a model it is false.
 
     Assumes: what the arm asks for, or the engine's own line about it, is in force: identity of the configuration.
-    Otherwise: an engine that ignores it drafts as usual, and flag-inert tells; the arm is still not what it is
-    called.
+    Otherwise: an engine that ignores it drafts as usual, and flag-inert tells; the arm is still not what it is called.
     """
     for arm in data.arms.values():
         if arm.role == "control":

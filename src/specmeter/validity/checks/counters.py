@@ -137,9 +137,8 @@ def window_mismatch(data: RunData) -> Findings:
     engine that never prints either may have a window of its own, and be right about counts and times: `suspect`.
 
     Assumes: an engine that prints (n - 1) / ms or n / ms of its own counts and times does so for every request:
-    arithmetic on three numbers of one reply, as far as they are rounded.
-    Otherwise: an engine that never prints either has a window of its own, and may be right about counts and times:
-    suspect.
+    arithmetic on three numbers of one reply, as far as they are rounded. Otherwise: an engine that never prints either
+    has a window of its own, and may be right about counts and times: suspect.
     """
     usual = any(_window(request) is not None for requests in data.by_arm.values() for request in requests)
     for arm, requests in answered(data):

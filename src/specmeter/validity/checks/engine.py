@@ -141,15 +141,13 @@ _SAME_BYTES = 2 * 2**20
 def memory_fit(data: RunData) -> Findings:
     """A target that lies otherwise in memory than its baseline's, because a draft took the room.
 
-    Noted as well: a target of which a GPU holds some layers only, as with `-ngl 99` and 150 layers.
-    Layers on devices, the context of a slot, and the target's weights and KV cache per device are compared between
-    sessions of one block. Sizes may differ by 1 % or 2 MiB, since logs print them rounded. Compute buffers are left
-    out: verifying a draft may need larger ones, and they say nothing about where the target lies. Left out as well is
-    the size of weights for arms that load drafting heads into the target, and the cache of a recurrent target that
-    keeps snapshots for rolling back.
+    Noted as well: a target of which a GPU holds some layers only, as with `-ngl 99` and 150 layers. Layers on devices,
+    the context of a slot, and the target's weights and KV cache per device are compared between sessions of one block.
+    Sizes may differ by 1 % or 2 MiB, since logs print them rounded. Compute buffers are left out: verifying a draft may
+    need larger ones, and they say nothing about where the target lies. Left out as well is the size of weights for arms
+    that load drafting heads into the target, and the cache of a recurrent target that keeps snapshots for rolling back.
 
-    Assumes: buffers of the same size in the same place are read at the same speed; logs round sizes to 1 % or 2
-    MiB.
+    Assumes: buffers of the same size in the same place are read at the same speed; logs round sizes to 1 % or 2 MiB.
     Otherwise: a smaller difference goes unnoticed, a harmless one is suspect at most.
     """
     arms = [arm for arm in data.arms.values() if arm.baseline_id is not None]
@@ -234,9 +232,8 @@ def server_shared(data: RunData) -> Findings:
     the place at all. It is called a rise from 0.02 of the tokens between first and last place on, at four times its
     standard error.
 
-    Assumes: greedy text repeats itself, so that acceptance does not depend on the place in a session unless
-    something is kept.
-    Otherwise: a rise by chance passes four standard errors rarely: suspect at most.
+    Assumes: greedy text repeats itself, so that acceptance does not depend on the place in a session unless something
+    is kept. Otherwise: a rise by chance passes four standard errors rarely: suspect at most.
     """
     by_arm = sessions_by_arm(data)
     if not data.sessions:

@@ -139,8 +139,7 @@ class _Texts:
 def output_differs(data: RunData) -> Findings:
     """Greedy text with speculation is not the text without. Near ties are legal: batch size changes the last digits.
 
-    Assumes: greedy decoding of one target gives one text, up to near ties, whose width was measured per number
-    format.
+    Assumes: greedy decoding of one target gives one text, up to near ties, whose width was measured per number format.
     Otherwise: numerics of another machine may have wider ties: suspect at most.
     """
     if data.experiment.generation.temperature > 0:
@@ -286,9 +285,8 @@ def output_degenerate(data: RunData) -> Findings:
     """Garbage or loops where decoding without speculation writes text: fast, well accepted, and worthless.
 
     Assumes: the target was asked, and held another token at the place where the arm left for at least 2.7 times as
-    likely: no arithmetic is an excuse, so the looping or blank text is not the target's: identity.
-    Otherwise: a loop after a closer decision may be the target's own, and one about which it was not asked is only
-    strange: suspect.
+    likely: no arithmetic is an excuse, so the looping or blank text is not the target's: identity. Otherwise: a loop
+    after a closer decision may be the target's own, and one about which it was not asked is only strange: suspect.
     """
     answers, usual = _answers(data), _usual_repetition(data)
     for arm, requests in answered(data):
@@ -372,8 +370,7 @@ def length_mismatch(data: RunData) -> Findings:
 
     Assumes: texts of one target have one length. Where answers end by themselves, a text that left the baseline's may
     end elsewhere: `output-differs` asks about the place. Lengths of samples differ by chance, and so may those of texts
-    whose tokens are not told.
-    Otherwise: a near tie changes lengths honestly: suspect at most.
+    whose tokens are not told. Otherwise: a near tie changes lengths honestly: suspect at most.
     """
     generation = data.experiment.generation
     by_themselves = not generation.ignore_eos

@@ -27,9 +27,8 @@ _NO_DRAFT = Message("unchecked.no_draft")
 def vocab_mismatch(data: RunData) -> Findings:
     """Target and draft speak of different tokens: refused by the engine, or translated by way of text.
 
-    Assumes: headers and token texts of both files differ in what llama.cpp insists on, or its log says that tokens
-    are translated: identity.
-    Otherwise: an engine that drafts all the same and says nothing has other conditions: suspect.
+    Assumes: headers and token texts of both files differ in what llama.cpp insists on, or its log says that tokens are
+    translated: identity. Otherwise: an engine that drafts all the same and says nothing has other conditions: suspect.
     """
     for arm in data.arms.values():
         if arm.draft is None:
@@ -70,8 +69,7 @@ def _differs(condition: Condition) -> Message:
 def draft_special_tokens(data: RunData) -> Findings:
     """Differences that no engine refuses and that cost acceptance.
 
-    Assumes: special tokens and templates that differ cost acceptance.
-    Otherwise: they need not: it is a note.
+    Assumes: special tokens and templates that differ cost acceptance. Otherwise: they need not: it is a note.
     """
     chat = any(prompt.format == "chat" for prompt in data.prompts.values())
     names = _SPECIAL | {"chat-template"} if chat else _SPECIAL
@@ -109,9 +107,8 @@ def _all_differ(conditions: Sequence[Condition]) -> list[Message]:
 def draft_not_smaller(data: RunData) -> Findings:
     """A draft that reads as much per token as its target cannot pay: perhaps the two were mixed up.
 
-    Assumes: bytes read per token stand for the time of a forward.
-    Otherwise: on a machine that is bound by computing they do not: suspect at most, a note where the draft is
-    merely large.
+    Assumes: bytes read per token stand for the time of a forward. Otherwise: on a machine that is bound by computing
+    they do not: suspect at most, a note where the draft is merely large.
     """
     for arm in data.arms.values():
         if arm.draft is None:
@@ -148,8 +145,7 @@ def random_prompts(data: RunData) -> Findings:
     them: what such prompts take need not be what text takes. Tokens that are generated after them are the model's own,
     and were seen to choose as after text.
 
-    Assumes: what follows random tokens is not text.
-    Otherwise: nothing else is assumed: it follows from the workload.
+    Assumes: what follows random tokens is not text. Otherwise: nothing else is assumed: it follows from the workload.
     """
     random = {name for name, prompt in data.prompts.items() if prompt.random_tokens}
     if not random:
@@ -239,10 +235,9 @@ def rpc_fallback(data: RunData) -> Findings:
     one command of 9 bytes at least, so fewer bytes than that are no remote draft, whatever the log says. Texts and
     acceptance say nothing: greedy drafts are the same wherever they are made.
 
-    Assumes: the engine's account of its buffers names where the weights lie, and each drafted token takes one
-    command of 9 bytes at least: identity and counting.
-    Otherwise: a connection that failed may have been made later: suspect. So is one without the buffers of an
-    engine that names them.
+    Assumes: the engine's account of its buffers names where the weights lie, and each drafted token takes one command
+    of 9 bytes at least: identity and counting. Otherwise: a connection that failed may have been made later: suspect.
+    So is one without the buffers of an engine that names them.
     """
     for arm, requests in answered(data):
         devices, draft_devices = arm.engine.devices, arm.engine.draft_devices if arm.draft else ()
