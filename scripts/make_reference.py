@@ -214,18 +214,18 @@ def checks_page() -> str:
     """Every validity check, with what it assumes."""
     parts = [
         "# Validity checks\n",
-        "What `specmeter check` looks for, and what a finding makes of the number at most: `invalid` (it is false), "
-        "`suspect` (in doubt: do not publish it) or a `note`. [Can the numbers be "
-        "trusted?](../explanation/trust.md) tells how verdicts follow. *Assumed*: what has to hold for the heaviest "
-        "finding. *Otherwise*: what follows where it does not.\n",
+        "What `specmeter check` looks for, and how serious a finding can be: `invalid` (the number is false), "
+        "`suspect` (doubtful: do not publish it) or `note`. *Assumes*: what must be true for the most serious finding. "
+        "*Otherwise*: the consequence if it is not. [Why you can trust the numbers](../explanation/trust.md) explains "
+        "the verdicts.\n",
     ]
     english = words()
     parts += [
         f"## {it.id}\n\n{it.severity}{', also before the run' if it.before else ''}: {english(f'threat.{it.id}')}.\n\n"
-        f"- assumed: {it.assumes}\n- otherwise: {it.otherwise}\n"
+        f"Assumes: {it.assumes}. Otherwise: {it.otherwise}.\n"
         for it in CHECKS
     ]
-    parts.append(f"## data-changed\n\ninvalid: {english('threat.data-changed')}. It reads everything.\n")
+    parts.append(f"## data-changed\n\ninvalid: {english('threat.data-changed')}. It reads all data of the run.\n")
     return NOTE + "\n".join(parts)
 
 

@@ -12,9 +12,10 @@ from analysis.test_summary import failed, fake
 from said import all_said, codes, said_of
 from specmeter.analysis.answer import Answer, answers, least_units
 from specmeter.analysis.summary import summarize
+from specmeter.messages import Message
 from specmeter.numbers.margin import units_for
 from specmeter.record import Arm
-from specmeter.show.run_words import details, sentence
+from specmeter.show.run_words import details, sentence, would_decide
 from specmeter.store import RequestRow
 
 BASE = Arm(id="moe/none", target="moe", role="baseline")
@@ -106,12 +107,12 @@ def test_the_answer_names_its_prompts_and_gives_the_interval_over_prompts() -> N
     assert answer.speedup.low is not None
     assert answer.gain.over_prompts.low < answer.speedup.low
     told = "\n".join(lines(answer))
-    assert "mean over prompts of this sort, equal weights: 1.2" in told
-    assert "(95% interval over 4 prompts); these ran at 1.40x to 2.40x" in told
+    assert "mean over prompts like these, equally weighted: [1.2" in told
+    assert "(95% interval over 4 prompts); these prompts ran at 1.40x to 2.40x" in told
     assert "outside" not in told
     other = answer.gain.over_prompts.model_copy(update={"high": answer.speedup.point - 0.01})
     apart = answer.model_copy(update={"gain": answer.gain.model_copy(update={"over_prompts": other})})
-    assert "the answer above lies outside" in "\n".join(lines(apart))
+    assert "the answer above is outside" in "\n".join(lines(apart))
 
 
 def test_kinds_that_disagree_are_said_first() -> None:
@@ -171,7 +172,7 @@ def test_total_time_stands_beside_the_mean_over_blocks_and_a_gap_is_told() -> No
     ]
     (answer,) = answered(rows, DRAFT)
     assert answer.gain.pooled.point < 1.4 < answer.gain.decoding.point
-    assert any("off the mean over blocks" in line for line in lines(answer))
+    assert any("from the mean over blocks" in line for line in lines(answer))
 
 
 # --- noise -----------------------------------------------------------------------------------------------------------
@@ -194,7 +195,7 @@ def test_more_arms_need_more_blocks() -> None:
     arms = [DRAFT.model_copy(update={"id": f"moe/{number}"}) for number in range(5)]
     three, four = (answered(run_of(dict.fromkeys((arm.id for arm in arms), EVERY), blocks=n), *arms)[0] for n in (3, 4))
     assert (three.decision, four.decision) == ("too few", "speculate")
-    assert "run at least 4 blocks" in str(sentence(three))
+    assert would_decide(three) == Message("advice.least", units=Message("found.blocks", count=4))
 
 
 @pytest.mark.parametrize(
@@ -263,7 +264,7 @@ def test_a_prompt_that_one_side_never_completed_counts_on_neither_and_that_is_sa
     (answer,) = answered(rows, DRAFT)
     assert (answer.left_out, answer.gain.prompts) == (1, 3)
     assert answer.speedup.point == pytest.approx(0.95, rel=0.01)
-    assert "the 3 of 4 prompts it completed; it failed the others" in str(sentence(answer))
+    assert Message("detail.left_out", count=1) in details(answer)
 
 
 def test_an_arm_that_lacks_what_others_completed_does_not_compete() -> None:
@@ -274,7 +275,7 @@ def test_an_arm_that_lacks_what_others_completed_does_not_compete() -> None:
     answer, code, reason = answered(rows, DRAFT, OTHER)
     assert (code.kind, code.arm_id, code.among, reason.kind) == ("code", DRAFT.id, 2, "reason")
     assert (answer.arm_id, answer.among, [it.arm_id for it in answer.behind]) == (OTHER.id, 1, [DRAFT.id])
-    told = "not compared (some of these prompts never completed): draft (1.08x on the 3 of 4 that it completed)"
+    told = "not compared (some of these prompts never completed): draft (1.08x on the 3 of 4 it completed)"
     assert told in lines(answer)
 
 

@@ -42,8 +42,7 @@ def test_answers_that_ended_by_themselves() -> None:
         [row("a", 10), row("a", 12, arm="m/sd"), row("b", 101), row("c", 300), row("c", None, status="failed")]
     )
     assert str(found.line) == (
-        "3 prompts, 101 tokens per answer in the median (all ended by themselves), greedy, context 4096, single turn, "
-        "no prompt cache"
+        "3 prompts, median output 101 tokens (all ended normally), greedy, context 4096, single turn, no prompt cache"
     )
     assert found.remarks == []
 
@@ -71,9 +70,9 @@ def test_chats_loads_and_targets_without_a_template() -> None:
     arm = ARMS[0].model_copy(update={"load": load, "engine": EngineSettings(context=8192, slots=4, prompt_cache=True)})
     bare = identity("m").model_copy(update={"header": header().model_copy(update={"chat_template": False})})
     found = made(rows, prompts=chats, arms=[arm], models=[bare])
-    assert str(found.line).startswith("1 prompt, 7 tokens")
+    assert str(found.line).startswith("1 prompt, median output 7 tokens")
     assert str(found.line).endswith("context 2048, multi-turn chats, prompt cache, under load")
-    assert [str(it) for it in found.remarks] == ["m has no chat template: prompts are continued as plain text"]
+    assert [str(it) for it in found.remarks] == ["m has no chat template: it continues the prompts as raw text"]
     plain = prompt("a").model_copy(update={"format": "completion"})
     assert made(rows[:1], prompts=[plain], models=[bare]).remarks == []
 

@@ -104,8 +104,8 @@ def test_show_has_them_on_request(run: Path, capsys: pytest.CaptureFixture[str])
     assert "if reached" not in capsys.readouterr().out
     assert invoke(["show", str(run), "--positions"]) == 0
     out = capsys.readouterr().out
-    assert "small draft, 4 tokens: " in out
-    assert "if reached, %" in out
+    assert "draft model small, 4 draft tokens: " in out
+    assert "accepted if reached, %" in out
     assert "█" in out
     assert invoke(["show", str(run), "--positions", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)["positions"]

@@ -14,10 +14,11 @@ from specmeter.analysis.answer import Answer, answers
 from specmeter.analysis.summary import ArmSummary, RunSummary, summarize
 from specmeter.errors import UsageError
 from specmeter.experiments.schedule import in_turn
+from specmeter.messages import Message
 from specmeter.numbers.margin import compare, units_for
 from specmeter.numbers.stats import Pool, geometric_speedup, simultaneous, speedup_over_invocations
 from specmeter.record import Arm, Estimate
-from specmeter.show.run_words import details
+from specmeter.show.run_words import details, would_decide
 from specmeter.show.run_words import sentence as say
 from specmeter.store import RequestRow
 
@@ -304,14 +305,14 @@ def test_one_arm_is_believed_where_the_best_of_three_is_not() -> None:
     alone = answer_of(CLOSE)
     assert (alone.decision, alone.arm_id, alone.among) == ("speculate", DRAFT.id, 1)
     assert alone.speedup == alone.speedup_simultaneous
-    assert sentence(alone).startswith("moe: 1.03x as fast with draft (1.00 to 1.06; 4 blocks of one prompt)")
-    assert told(alone)[0] == "1.00 to 1.06: 95% interval of the decoding speedup, over 4 blocks"
+    assert sentence(alone) == "moe: 1.03x as fast [1.00, 1.06] with draft"
+    assert told(alone)[0] == "[1.00, 1.06]: 95% interval of the decoding speedup over 4 blocks"
     best = answer_of(CLOSE, SLOW, SLOW)
     assert (best.decision, best.arm_id, best.among) == ("not shown", DRAFT.id, 3)
     assert best.speedup == alone.speedup
     assert "no gain shown" in sentence(best)
     assert answer_of(CLEAR, CLOSE, SLOW).decision == "speculate"
-    assert "adjusted for picking the best of 3" in told(answer_of(CLEAR, CLOSE, SLOW))[0]
+    assert "corrected for picking the best of 3" in told(answer_of(CLEAR, CLOSE, SLOW))[0]
 
 
 def test_all_slower_needs_each_arm_alone() -> None:
@@ -321,33 +322,30 @@ def test_all_slower_needs_each_arm_alone() -> None:
     assert answer.speedup_simultaneous is not None
     assert answer.speedup_simultaneous.high is not None
     assert answer.speedup_simultaneous.high > 1
-    assert sentence(answer) == (
-        "moe: do not speculate; best tried: 0.96x (0.93 to 0.99; 4 blocks of one prompt) with draft"
-    )
+    assert sentence(answer) == "moe: do not speculate (best configuration: 0.96x [0.93, 0.99])"
 
 
 def test_no_difference_is_said_only_when_it_is_shown() -> None:
     same = answer_of([1.001, 0.999, 1.002, 0.998], [0.97, 0.96, 0.98, 0.97])
     assert (same.decision, same.serves) == ("no difference", "moe/none")
     assert sentence(same) == (
-        "moe: makes no difference, leave it off; best tried: 1.00x "
-        "(1.00 to 1.00, a 90% interval; 4 blocks of one prompt) with draft"
+        "moe: no difference, leave speculation off (best configuration: 1.00x [1.00, 1.00], 90% interval)"
     )
     faster = answer_of([1.010, 1.011, 1.009, 1.010], [0.97, 0.96, 0.98, 0.97])
     assert (faster.speedup_simultaneous.low or 0) > 1
     assert faster.decision == "no difference", "a gain of 1 % is shown, and does not matter"
     assert told(same)[0] == (
-        "1.00 to 1.00: 90% interval of the decoding speedup, over 4 blocks, adjusted for picking the best of 2; "
-        "had it been the only one, 1.00 to 1.00 (95%)"
+        "[1.00, 1.00]: 90% interval of the decoding speedup over 4 blocks, corrected for picking the best of 2 "
+        "(without the correction: [1.00, 1.00] at 95%)"
     )
     unknown = answer_of([1.1, 0.9, 1.05, 0.95])
     assert unknown.comparison is not None
     assert (unknown.decision, unknown.comparison.conclusion) == ("not shown", "undecided")
-    assert f"; about {unknown.units_advised} blocks would narrow it to +-2%" in sentence(unknown)
+    assert would_decide(unknown) == Message("advice.blocks", count=unknown.units_advised, margin="2%")
     no_loss = answer_of([1.00, 1.03, 1.02, 0.99])
     assert no_loss.comparison is not None
     assert no_loss.comparison.conclusion == "not worse"
-    assert "no gain shown, and no loss beyond 2%; 1.01x (" in sentence(no_loss)
+    assert "no gain shown, and no loss beyond 2% (draft: 1.01x [" in sentence(no_loss)
 
 
 def test_no_interval_above_1_stands_beside_that_no_gain_is_shown() -> None:
@@ -356,20 +354,19 @@ def test_no_interval_above_1_stands_beside_that_no_gain_is_shown() -> None:
     assert answer.comparison.conclusion == "not worse"
     assert answer.comparison.equivalence.low is not None
     assert answer.comparison.equivalence.low > 1
-    assert sentence(answer).startswith("moe: no gain shown; 1.02x (0.99 to")
+    assert sentence(answer).startswith("moe: no gain shown (draft: 1.02x [0.99, ")
 
 
-def test_advice_stands_where_an_interval_is_missing_or_wide() -> None:
+def test_what_would_decide_is_said_only_of_open_answers() -> None:
     wide = answer_of([1.4, 1.9, 1.6, 1.7])
     assert wide.decision == "speculate"
-    assert sentence(wide).endswith(f"; about {wide.units_advised} blocks would narrow it to +-2%")
-    assert "would narrow" not in sentence(answer_of(CLEAR))
+    assert would_decide(wide) is None
     single = answer_of([1.5])
     assert (single.decision, single.units_advised) == ("cannot tell", None)
-    assert sentence(single).endswith("run at least 3 blocks")
+    assert would_decide(single) == Message("advice.least", units=Message("found.blocks", count=3))
     copies = answer_of([1.5, 1.5, 1.5])
     assert (copies.decision, copies.units_advised) == ("cannot tell", None)
-    assert sentence(copies).endswith("at 1.50x in each of 3 measurements, which do not differ: that makes no interval")
+    assert sentence(copies) == "moe: undecided, no interval (draft: 1.50x in each of 3 repetitions)"
 
 
 def many(count: int, arms: int, blocks: int) -> Iterator[RequestRow]:

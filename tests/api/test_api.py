@@ -240,8 +240,9 @@ def test_a_library_that_is_missing_is_named_with_its_extra(run: specmeter.Run, l
 def test_it_shows_the_answer_its_interval_and_the_verdict_first(run: specmeter.Run):
     shown = run._repr_html_()
     answer = run.answers[0].speedup_simultaneous
-    assert f"{answer.point:.2f}x as fast with small draft, 4 tokens ({answer.low:.2f} to {answer.high:.2f}" in shown
-    assert shown.index("x as fast with") < shown.index("valid") < shown.index("<table>")
+    interval = f"[{answer.low:.2f}, {answer.high:.2f}]"
+    assert f"{answer.point:.2f}x as fast {interval} with draft model small, 4 draft tokens" in shown
+    assert shown.index("x as fast [") < shown.index("valid") < shown.index("<table>")
     assert "Simulated" in shown
 
 

@@ -463,8 +463,8 @@ def _end_to_end(times: bool) -> str:
     return _csv(f"prompt,baseline_tps,decode_tps,tau,walltime_speedup{more}", rows)
 
 
-MEAN = "speedup and acceptance are pooled alike: one of them is a mean over prompts"
-FORWARDS = "a forward over n tokens costs at least one over a single token"
+MEAN = "speedup and acceptance are computed alike: one of them is a mean over prompts"
+FORWARDS = "a forward pass over n tokens costs at least as much as one over a single token"
 ONE_REQUEST = "requests are served one at a time"
 ONE_WINDOW = "a row's rate and its speedup are of the same part of the run"
 SIMULATED = (

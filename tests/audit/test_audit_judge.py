@@ -39,9 +39,9 @@ def test_the_famous_row_is_implausible_even_with_rounding_in_its_favour() -> Non
     assert pooled.values["acceptance"] == pytest.approx((1.255 - 1) / 16)
     assert (baseline.code, baseline.values["times"]) == ("audit.needs_faster_plain", pytest.approx(1.255 / 1.04))
     assert str(ruling.reason) == (
-        "S = 1.26 > tau = 1 + 0.0025 x 16 = 1.04; needs a forward over 17 tokens in 0.83 of the time of one, or a "
-        "pooled acceptance of 0.016 instead of the printed 0.002, or plain decoding 1.21 times as fast as what it is "
-        "compared with"
+        "speedup 1.26 > tau = 1 + 0.0025 x 16 = 1.04; needs a forward pass over 17 tokens in 0.83 of the time for one, "
+        "or an overall acceptance of 0.016 instead of 0.002, or a baseline 1.21 times as slow as the target without "
+        "speculation"
     )
 
 
@@ -50,7 +50,7 @@ def test_rounding_may_save_a_row() -> None:
     rounded = ruled(speedup=1.12, gamma=16, acceptance=0.006, rounding={"speedup": 0.005, "acceptance": 0.0015})
     assert exact.verdict == "implausible"
     assert rounded.verdict == "possible"
-    assert str(rounded.arithmetic) == "S = 1.12 <= tau = 1 + 0.0075 x 16 = 1.12"
+    assert str(rounded.arithmetic) == "speedup 1.12 <= tau = 1 + 0.0075 x 16 = 1.12"
 
 
 def test_an_excess_that_noise_explains_is_not_called_impossible() -> None:
@@ -88,7 +88,7 @@ def test_cheap_forwards_of_cpus_are_believed_and_measured_ones_counted() -> None
     assert ruled(**row | {"speedup": 4.0}, device="AMD EPYC 9654").verdict == "implausible"
     measured = ruled(**row, cheapest_forward=0.67)
     assert measured.verdict == "possible"
-    assert str(measured.arithmetic) == "S = 1.9 <= tau / m = 1.7 / 0.67 = 2.537"
+    assert str(measured.arithmetic) == "speedup 1.9 <= tau / cheapest pass = 1.7 / 0.67 = 2.537"
     beyond = ruled(**row | {"speedup": 2.6}, cheapest_forward=0.67)
     assert beyond.verdict == "implausible"
     assert beyond.rests_on[0].needs == Message(
@@ -136,7 +136,7 @@ def test_acceptance_of_the_output_is_another_number() -> None:
     unsaid = ruled(**row)
     assert unsaid.verdict == "implausible"
     assert "audit.needs_share_of_output" in codes(unsaid.reason)
-    assert str(ruled(**row, acceptance_of="output").arithmetic) == "S = 6 <= tau = 1 / (1 - 0.8955) = 9.569"
+    assert str(ruled(**row, acceptance_of="output").arithmetic) == "speedup 6 <= tau = 1 / (1 - 0.8955) = 9.569"
     assert "acceptance" not in rests_on(ruled(**row, acceptance_of="drafted"))
 
 
@@ -157,13 +157,13 @@ def test_without_a_draft_length_it_says_which_one_would_be_needed() -> None:
 def test_a_loss_is_always_possible() -> None:
     ruling = ruled(speedup=0.748)
     assert ruling.verdict == "possible"
-    assert str(ruling.arithmetic) == "S = 0.748 <= 1 <= tau"
+    assert str(ruling.arithmetic) == "speedup 0.748 <= 1 <= tau"
 
 
 def test_rates_give_a_speedup_where_none_is_printed() -> None:
     ruling = ruled(decode_rate=69.7, baseline_rate=55.3, gamma=16, acceptance=0.0025)
     assert ruling.verdict == "implausible"
-    assert str(ruling.arithmetic).startswith("S = 69.7 / 55.3 = 1.26 > tau")
+    assert str(ruling.arithmetic).startswith("speedup 69.7 / 55.3 = 1.26 > tau")
 
 
 def test_a_speedup_that_its_own_rates_do_not_give() -> None:
@@ -241,7 +241,7 @@ def test_tau_beside_the_acceptance_of_a_chain() -> None:
 def test_a_draft_that_costs_more_than_it_gives_leaves_no_gain() -> None:
     ruling = ruled(speedup=1.05, gamma=4, acceptance=0.03, baseline_rate=67.2, draft_rate=138)
     assert (ruling.verdict, ruling.bound) == ("implausible", "speedup-above-cost-bound")
-    assert str(ruling.arithmetic) == "S = 1.05 > tau / (1 + gamma c) = 1.12 / (1 + 4 x 0.487) = 0.3799"
+    assert str(ruling.arithmetic) == "speedup 1.05 > tau / (1 + gamma x draft cost) = 1.12 / (1 + 4 x 0.487) = 0.3799"
     assert [it.values["bound"] for it in ruling.others if it.code == "audit.tried.holds"] == ["speedup-above-tau"]
 
 
@@ -252,7 +252,7 @@ def test_drafts_that_may_stop_early_cost_less() -> None:
     assert ruled(speedup=0.98, p_min=0.75, **rows).verdict == "possible"
     ruling = ruled(speedup=1.05, p_min=0.75, **rows)
     assert (ruling.verdict, ruling.bound) == ("implausible", "speedup-above-cost-bound")
-    assert str(ruling.arithmetic) == "S = 1.05 > max(1, 1.12 / (1 + 4 x 0.487)) = 1"
+    assert str(ruling.arithmetic) == "speedup 1.05 > max(1, 1.12 / (1 + 4 x 0.487)) = 1"
 
 
 @pytest.mark.parametrize("spared", [{"method": "ngram-mod"}, {"draft_elsewhere": True}, {"method": "draft-dflash"}])

@@ -88,7 +88,7 @@ def test_accepted_tokens_may_include_the_targets_own() -> None:
     row = {"gamma": 2, "drafted": 1516, "steps": 758, "accepted": 2040, "acceptance": 2040 / 1516, "speedup": 2.2}
     ruling = ruled(**row)
     assert ruling.verdict == "possible"
-    assert str(ruling.arithmetic) == "S = 2.2 <= tau = 1 + 1282 / 758 = 2.691"
+    assert str(ruling.arithmetic) == "speedup 2.2 <= tau = 1 + 1282 / 758 = 2.691"
     assert ruled(**row | {"accepted": 2400}).verdict == "impossible"
     assert ruled(**row, predicted_n=2800).verdict == "impossible", "of 2799 tokens, so that 2040 are drafts"
 
@@ -124,11 +124,11 @@ def test_times_of_the_row_may_give_a_speedup_end_to_end() -> None:
     row = rates | {"prompt_ms": 20_000.0, "predicted_n": 256, "predicted_ms": 3409.0, "wall_ms": 23_409.0}
     ruling = ruled(**row, speedup=1.22, tau=2.9)
     assert ruling.verdict == "possible"
-    assert str(ruling.arithmetic) == "S = 75.1 / 30.1 = 2.495 <= tau = 2.9"
+    assert str(ruling.arithmetic) == "speedup 75.1 / 30.1 = 2.495 <= tau = 2.9"
     assert ruling.contradictions == ()
     assert ruled(**row, speedup=1.6, tau=2.9).verdict == "impossible"
     mild = ruled(baseline_rate=48.88, decode_rate=155.83, tau=3.7, speedup=2.849)
-    assert str(mild.arithmetic) == "S = 2.849 <= tau = 3.7"
+    assert str(mild.arithmetic) == "speedup 2.849 <= tau = 3.7"
     whole = {"baseline_rate": 40.5, "decode_rate": 142.9, "baseline_wall_ms": 10_300.0, "wall_ms": 5800.0, "tau": 3.9}
     assert ruled(**whole, speedup=1.78).verdict == "possible"
 
@@ -138,7 +138,7 @@ def test_a_benchmark_that_prints_the_ratio_of_its_rates_is_held_to_it() -> None:
     row = {"tau": 2.46, "decode_rate": 61.87, "baseline_rate": 39.6, "window": "with prompt",
            "averaged": ("speedup", "decode_rate", "baseline_rate")}  # fmt: skip
     cut = ruled(**row, speedup=1.5624, rounding={"speedup": 0.00005})
-    assert str(cut.arithmetic) == "S = 1.562 <= tau = 2.46"
+    assert str(cut.arithmetic) == "speedup 1.562 <= tau = 2.46"
     assert ruled(**row, speedup=2.9).verdict == "impossible"
     near = ruled(**row, speedup=2.1)
     assert (near.verdict, near.bound) == ("implausible", "speedup-not-its-rates")

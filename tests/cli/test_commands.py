@@ -59,7 +59,7 @@ def test_every_command_exists_and_teaches_by_example(capsys: pytest.CaptureFixtu
 def test_run_show_list_and_export(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["run", "mocked.yaml"]) == 0
     shown = capsys.readouterr()
-    assert "x as fast with small draft, 4 tokens" in shown.out
+    assert "] with draft model small, 4 draft tokens (simulated, valid)" in shown.out
     assert "measuring 12 of 12 requests" in shown.err
     assert invoke(["show", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
@@ -159,7 +159,7 @@ def test_ctrl_c_ends_with_130_and_says_how_to_go_on(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["rnu"], "Did you mean 'run'?"),
+        (["rnu"], "write `specmeter run`"),
         (["run", "nothing"], "neither a file nor a bundled experiment"),
         (["run", "mocked.yaml", "--set", "design.bloks=1"], "did you mean 'blocks'"),
         (["run", "mocked.yaml", "--set", "targets.dense=mock:nope"], "mock:nope"),
@@ -215,10 +215,41 @@ def test_a_reader_that_goes_away_is_no_fault(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("argv", "wrong", "fix"),
+    [
+        (["show", "--detail"], "--detail: no such option of `specmeter show`", "use --details"),
+        (["rescue"], "rescue: RUN is missing", "write `specmeter rescue RUN`"),
+        (["models", "export", "bench:dense", "--out"], "--out: no value given", "write one after it"),
+        (["study", "export"], "study export: --out DIRECTORY is missing", "add --out DIRECTORY"),
+        (["show", "a", "b"], "b: more than `specmeter show` takes", "see `specmeter show --help`"),
+        (["models", "lst"], "models lst: no such command", "use build, compare"),
+        (["show", "--details=yes"], "--details: takes no value", "write --details alone"),
+        (["advise", "bench:dense", "--goal", "fun"], "--goal fun: no such value", "use throughput or latency"),
+        (["run", "mock:dense", "-c", "0"], "-c 0: too small", "use a whole number, 16 or more"),
+        (["run", "mock:dense", "--ctx-size=x"], "--ctx-size x: not a whole number", "use a whole number"),
+        (["run", "mock:dense", "--top-p", "2"], "--top-p 2: too large", "use a number above 0, up to 1"),
+        (["run", "mock:dense", "-ngl", "-1"], "-ngl -1: too small", "use all or a whole number, 0 or more"),
+        (["run", "mock:dense", "-np", "1,x"], "-np 1,x: x is not a whole number", "give numbers such as 1,2,4,8"),
+        (["run", "mock:dense", "-np", "2,2"], "-np 2,2: 2 is listed twice", "give numbers such as 1,2,4,8"),
+        (["run", "mock:dense", "--engine", "mock", "-ctk", "f9"], "-ctk: 'f9' is unknown", "correct it"),
+        (["run", "mock:dense", "--engine", "mokk"], "--engine: engine 'mokk' is not installed", "did you mean mock"),
+        (["rescue", "nowhere"], "nowhere: no such folder", "check the path"),
+    ],
+)
+def test_usage_errors_are_two_lines_and_name_what_was_typed(
+    argv: list[str], wrong: str, fix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(argv) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"error: {wrong}")
+    assert second.startswith(f"  fix: {fix}")
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["show", ""], "specmeter show: its first argument is empty"),
-        (["compare", "a", "b", "--threshold", "nan"], "'nan' is not a number"),
+        (["show", ""], "specmeter show: the first argument is empty"),
+        (["compare", "a", "b", "--threshold", "nan"], "--threshold nan: not a number"),
         (["run", "demo", "--set", "design.blocks=2020-01-01"], "(given: 2020-01-01)"),
     ],
 )
@@ -264,7 +295,7 @@ def test_a_run_goes_on_when_nobody_reads_its_progress() -> None:
         os.close(writing)
         printed, _ = process.communicate(timeout=120)
     assert process.returncode == 0
-    assert b"; simulated, valid" in printed
+    assert b"(simulated, valid)" in printed
     with RunStore.open(Path("out"), readonly=True) as store:
         assert store.state().state == "complete"
 

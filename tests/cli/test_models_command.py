@@ -67,7 +67,7 @@ def test_inspect(capsys: Capture) -> None:
 
 def test_compare(capsys: Capture) -> None:
     assert invoke(["models", "compare", "bench:dense", "bench:draft-small"]) == 0
-    assert "llama.cpp accepts this draft (draft-simple)" in capsys.readouterr().out
+    assert "llama.cpp accepts this draft model (draft-simple)" in capsys.readouterr().out
     assert invoke(["models", "compare", "bench:dense", "bench:draft-other-special"]) == 1
     assert "llama.cpp refuses this draft" in capsys.readouterr().out
     answer = json_of(capsys, "compare", "bench:dense", "bench:draft-other-vocab", code=1)
@@ -83,9 +83,9 @@ def test_compare(capsys: Capture) -> None:
         (["inspect", "bench:mo"], "unknown bench model"),
         (["inspect", "hf:owner"], "is not a GGUF file"),
         (["inspect", "hf:owner/repo/m.gguf", "--offline"], "not in the cache"),
-        (["inspect", "bench:moe", "--kv-type-k", "q9"], "--kv-type-k: unknown type 'q9'"),
-        (["build"], "Missing argument"),
-        (["compare", "bench:dense"], "Missing argument"),
+        (["inspect", "bench:moe", "--kv-type-k", "q9"], "--kv-type-k q9: no such type"),
+        (["build"], "REFERENCE... is missing"),
+        (["compare", "bench:dense"], "DRAFT is missing"),
     ],
 )
 def test_bad_input(capsys: Capture, arguments: list[str], reason: str) -> None:

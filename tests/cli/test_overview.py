@@ -51,16 +51,17 @@ def told(report: RunReport) -> list[Text]:
 def test_the_answer_comes_first_with_its_interval_and_its_verdict(report: RunReport) -> None:
     first = shown(report).splitlines()[0]
     answer = report.answers[0].speedup_simultaneous
-    assert first.startswith(f"dense: {answer.point:.2f}x as fast with small draft, 4 tokens ({answer.low:.2f} to ")
-    assert first.endswith("4 blocks of 4 prompts); simulated, valid")
-    assert shown(replace(report, models=())).splitlines()[0].endswith("4 blocks of 4 prompts); valid")
+    interval = f"[{answer.low:.2f}, {answer.high:.2f}]"
+    said = f"dense: {answer.point:.2f}x as fast {interval} with draft model small, 4 draft tokens"
+    assert first == f"{said} (simulated, valid)"
+    assert shown(replace(report, models=())).splitlines()[0] == f"{said} (valid)"
 
 
 def test_a_doubt_about_the_whole_run_stands_beside_the_answer(report: RunReport) -> None:
     busy = replace(
         report, findings=(about_run("free-cores", "suspect", Message("the machine was busy"), Message("end it")),)
     )
-    assert shown(busy).splitlines()[0].endswith("; simulated, suspect")
+    assert shown(busy).splitlines()[0].endswith("(simulated, suspect)")
 
 
 def test_what_was_not_checked_is_not_to_be_pasted(report: RunReport) -> None:
@@ -103,7 +104,7 @@ def test_it_is_legible_at_any_width_and_in_ascii(report: RunReport, width: int, 
     text = shown(report, width, encoding)
     assert all(len(line) <= width for line in text.splitlines() if "/" not in line)
     assert "\x1b" not in text
-    assert re.search(r"small draft, 4 tokens +\d+\.\d +\d\.\d\d \[\d\.\d\d, \d\.\d\d\] +\d+%", text)
+    assert re.search(r"draft model small, 4\b.* \d+\.\d +\d\.\d\d \[\d\.\d\d, \d\.\d\d\] +\d+%", text)
 
 
 def test_characters_that_a_stream_lacks_are_replaced(report: RunReport) -> None:
@@ -117,7 +118,7 @@ def test_details_have_everything(folder: Path, capsys: pytest.CaptureFixture[str
     brief = capsys.readouterr().out
     assert invoke(["show", str(folder), "--details"]) == 0
     everything = capsys.readouterr().out
-    for text in ("prompt and decoding together", "tau", "draft-simple/small/g4", "balance 1.00", "80 of 80 requests"):
+    for text in ("prompt and decoding together", "tau", "draft-simple/small/g4", "order: 1.00", "80 of 80 requests"):
         assert text in everything
         assert text not in brief
     top = brief.partition("\n\n- ")[0]

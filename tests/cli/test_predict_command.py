@@ -87,7 +87,7 @@ REFUSED = [
     (["--device", "RTX 3090"], "--model"),
     (["--model", "Qwen3.5-9B"], "--device"),
     ([*CATALOGUE, "--alpha", "1.4"], "--alpha is 1.4"),
-    ([*CATALOGUE, "--alpha", "nan"], "--alpha is nan"),
+    ([*CATALOGUE, "--alpha", "nan"], "--alpha nan"),
     ([*CATALOGUE, "--rates", "0.5,nan"], "--rates[1] is nan"),
     ([*CATALOGUE, "--rates", "0.5,2"], "--rates[1] is 2"),
     ([*CATALOGUE, "--rates", ""], "list of numbers"),
@@ -142,7 +142,7 @@ def test_runs_that_do_not_answer(tmp_path: Path, capsys: pytest.CaptureFixture[s
     ("flags", "why"),
     [
         (["--context", "-5"], "--context"),
-        (["--gamma", "0"], "--gamma 0: draft lengths are whole numbers of at least 1"),
+        (["--gamma", "0"], "--gamma 0: draft lengths are whole numbers"),
         (["--no-draft", "--draft-model", "Qwen3.5-0.8B"], "--no-draft contradicts --draft-model"),
     ],
     ids=lambda it: str(it)[:20],
@@ -159,4 +159,4 @@ def test_what_cannot_be_is_refused_by_the_name_of_its_flag(
 )
 def test_networks_that_no_machine_has_are_refused(capsys: pytest.CaptureFixture[str], flags: list[str]) -> None:
     assert invoke(["study", "latency", "--vocabulary", "1000", *flags]) == 2
-    assert f"{flags[0]} {flags[1].replace('1e300', '1e+300')}: is not between" in (capsys.readouterr().err)
+    assert f"{flags[0]} {flags[1].replace('1e300', '1e+300')}: out of range" in (capsys.readouterr().err)

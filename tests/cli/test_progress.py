@@ -107,7 +107,7 @@ def test_on_a_terminal_it_shows_what_runs_and_interim_numbers(run: Measured, tmp
     lines = text.splitlines()
     (now,) = [line for line in lines if line.startswith("> ")]
     assert called(run, run.requests[20]) in now
-    assert all("~" in line for line in lines if "small draft" in line and "block" not in line)
+    assert all("~" in line for line in lines if "draft model small" in line and "block" not in line)
     assert sum("baseline" in line for line in lines) == 1
 
 

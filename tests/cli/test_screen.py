@@ -44,7 +44,7 @@ def test_a_narrow_screen_leaves_out_what_matters_least_and_says_so() -> None:
     assert shown(results(), 40) == [
         "arm       tok/s            speedup",
         "draft/g4   58.4  2.16 [2.08, 2.24]",
-        "a wider screen shows more of this table",
+        "hidden columns: widen the terminal",
     ]
 
 

@@ -281,7 +281,7 @@ def test_a_model_that_is_called_otherwise_is_a_note(
         run("--url", url)
         invoke(["check", "latest"])
     said = " ".join(capsys.readouterr().out.split())
-    assert "note server-found the whole run replies call the model gateway/target" in said
+    assert "note server-found whole run replies name the model gateway/target" in said
     assert doubted("forwards") <= {"output-degenerate"}, "the stand-in counts on and on"
 
 
@@ -394,7 +394,7 @@ def doubted(untold: str) -> set[str]:
     assert certificate is not None
     assert untold in certificate.untold
     told = verdict_said("valid", simulated=False, untold=as_told(certificate))
-    assert str(told).startswith("valid, as far as this server can tell (not checked: ")
+    assert str(told).startswith("valid, as far as this server reports (not checked: ")
     return {it.check for it in findings if it.severity != "note"} - {
         "host-busy",
         "free-cores",
@@ -461,9 +461,9 @@ def test_the_best_of_several_servers_is_advised(
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--url", "http://h"], "no server is named that decodes plainly"),
-        (["--baseline-url", "http://h"], "nothing to compare with it"),
-        (["--url", "http://h", "--baseline-url", "h/v1"], "--url http://h: is named twice"),
+        (["--url", "http://h"], "--url: no server without speculation"),
+        (["--baseline-url", "http://h"], "no other server to compare with"),
+        (["--url", "http://h", "--baseline-url", "h/v1"], "--url http://h: given twice"),
         (["--url", "h", "--baseline-url", "g", "--draft", "bench:draft-small"], "a running server's drafting"),
         (["--url", "h", "--baseline-url", "g", "--from", "mine.yaml"], "--url: already set by mine.yaml"),
     ],
@@ -533,7 +533,7 @@ def test_two_servers_may_not_serve_two_models_unseen(
         other.context = 2048
         told = run("--url", url, "--baseline-url", plain)
         invoke(["check", "latest"])
-    assert "different things of the model that both should serve: max_model_len" in told
+    assert "the servers report different models: max_model_len" in told
     assert "2 servers share the machine 127.0.0.1" in capsys.readouterr().out
 
 
@@ -549,8 +549,8 @@ def test_a_server_out_of_sight_is_measured_without_this_machine(
     assert again == told
     invoke(["check", "here"])
     said = " ".join(capsys.readouterr().out.split())
-    assert "the server computes out of sight" in said
-    assert "no telemetry was recorded" in said
+    assert "the server's process is not visible" in said
+    assert "the load on the machine was not recorded" in said
 
 
 def test_a_server_meets_several_clients(run: Callable[..., str]) -> None:
@@ -562,4 +562,4 @@ def test_a_server_meets_several_clients(run: Callable[..., str]) -> None:
 
 def test_options_for_engines_that_are_started_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["run", "--url", "http://127.0.0.1:1", "--gamma", "4", "-t", "2"]) == 2
-    assert "--gamma, -t: a server that runs works as it was started" in capsys.readouterr().err
+    assert "--gamma, -t: cannot be set on a running server" in capsys.readouterr().err

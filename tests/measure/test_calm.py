@@ -276,7 +276,7 @@ def test_three_times_as_many_blocks_are_enough(
     invoke(["show", str(folder)])
     said = " ".join(capsys.readouterr().out.split())
     assert "12 blocks were excluded" in said
-    assert "no number; busy machine: blender took 51% of the machine" in said
+    assert "no number; busy machine: blender used 51% of the machine" in said
     invoke(["report", str(folder), "--out", str(tmp_path / "page.html")])
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "12 blocks were excluded" in page
@@ -310,7 +310,7 @@ def test_where_every_block_is_set_aside_all_say_so_and_what_works(
     assert f"fix: {fix}" in again
     assert new in again
     explained = said("explain", str(folder))
-    assert f"all blocks were excluded: blender took 50% of the machine fix: {fix}" in explained
+    assert f"all blocks were excluded: blender used 50% of the machine fix: {fix}" in explained
     assert new in explained
     assert "resume" not in explained
     checked = said("check", str(folder))
@@ -319,7 +319,7 @@ def test_where_every_block_is_set_aside_all_say_so_and_what_works(
     said("report", str(folder), "--out", str(tmp_path / "page.html"))
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "<title>mocked · no number · specmeter</title>" in page
-    assert "No number; busy machine: blender took 50% of the machine" in re.sub(r"<[^>]+>", "", page)
+    assert "No number; busy machine: blender used 50% of the machine" in re.sub(r"<[^>]+>", "", page)
 
 
 @pytest.mark.usefixtures("disturbing")
@@ -344,7 +344,7 @@ def test_what_is_measured_now_says_so_and_what_was_set_aside(
     monkeypatch.setattr(loop, "wait_for_calm", wait)
     run(prepare(load_experiment(file)), folder, Silent())
     page, show, listed = re.sub(r"<[^>]+>", "", seen[0]), *seen[1:]
-    assert "1 block was excluded; in the worst one blender took 51% of the machine" in page
+    assert "1 block was excluded as disturbed; worst: blender used 51% of the machine" in page
     assert "waiting for calm" in page
     assert "Being measured: 4 of 16 requests so far." in show
     assert "specmeter check" not in show
@@ -466,7 +466,7 @@ def test_advice_on_a_machine_that_does_not_become_calm_is_refused_with_the_progr
     monkeypatch.setattr(screening, "disturbance", lambda *_: of_block(0).model_copy(update={"programs": ("blender",)}))
     limits: list[float] = []
     monkeypatch.setattr(screening, "wait_for_calm", lambda limit_s, _: limits.append(limit_s))
-    with pytest.raises(UsageError, match="busy machine: blender took 51% of the machine") as error:
+    with pytest.raises(UsageError, match="busy machine: blender used 51% of the machine") as error:
         advise(ASKED, load_experiment(write(tmp_path, **GRID)), tmp_path / "a", Heard())
     assert "SPECMETER_DISTURBED=keep" in error.value.fix
     assert limits == [PATIENCE * ASKED.budget_s]

@@ -136,7 +136,7 @@ def test_forms() -> None:
 def test_what_no_catalogue_knows_is_shown_as_it_stands() -> None:
     assert words("zh")("All {n} foxes jump.", n=7) == "All 7 foxes jump."
     assert words("en")("no.such.code", n=7, of="x") == "no.such.code (n: 7, of: x)"
-    assert words("en")("answer.where") == " on {kind}", "a missing value shows its place"
+    assert words("en")("answer.where") == " on {kind} prompts", "a missing value shows its place"
     assert words("en")("see {0.__class__} and {x}", x="{y}") == "see {0.__class__} and {y}"
     own = with_own(words("zh"), {"All {n} foxes jump.": "{n} 只狐狸都跳。", "answer.where": "骗人"})
     assert own("All {n} foxes jump.", n=7) == "7 只狐狸都跳。"

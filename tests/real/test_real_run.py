@@ -128,8 +128,8 @@ def test_the_mixture_read_the_experts_of_its_texts(run_folder: Path, capsys: pyt
     assert "routing" in certificate.data
     assert invoke(["explain", str(run_folder)]) == 0
     out = capsys.readouterr().out
-    assert "Experts moe reads for n consecutive tokens" in out
-    assert "What every draft length would yield" in out
+    assert "Experts that moe reads for n consecutive tokens" in out
+    assert "Every draft length, replayed" in out
     assert "routing was not measured" not in out
     assert invoke(["export", str(run_folder), "--table", "routing", "--format", "jsonl"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

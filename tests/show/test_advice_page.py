@@ -45,9 +45,9 @@ def test_a_page_names_no_folder_above_its_own(tmp_path: Path) -> None:
 def test_figures_hold_every_stage_and_the_whole_grid() -> None:
     found = charts(report_page(report(confirmed(), FOLDER)))
     compared, grid = found["advised"]["data"], found["grid"]["data"]
-    assert [it["stage_en"] for it in compared if it["named_en"] == "small draft, 4 tokens"] == [
+    assert [it["stage_en"] for it in compared if it["named_en"] == "draft model small, 4 draft tokens"] == [
         "predicted",
-        "raced",
+        "search",
         "confirmed",
     ]
     assert len([it for it in compared if it["verdict"] == "unchecked"]) == 3  # what was only predicted
@@ -55,7 +55,7 @@ def test_figures_hold_every_stage_and_the_whole_grid() -> None:
     assert len(whole) == len(OUTCOMES)
     assert {it["cell"] for it in whole if it["compared"]} == {"★ 1.95×", "1.93×", "1.88×"}
     assert {it["cell"] for it in whole} >= {"? 1.40×", "✕", "0.90×"}
-    assert {it["row_zh"] for it in grid} >= {"small 草稿模型", "code · small 草稿模型"}
+    assert {it["row_zh"] for it in grid} >= {"草稿模型 small", "code · 草稿模型 small"}
 
 
 def test_a_grid_of_any_size_fits_on_the_page() -> None:
@@ -92,7 +92,7 @@ def believed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("believed")
 def test_show_and_list_know_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["show", folder.name]) == 0
-    assert capsys.readouterr().out.startswith("dense: speculate with small draft, 4 tokens: 1.92x")
+    assert capsys.readouterr().out.startswith("dense: speculate with draft model small, 4 draft tokens: 1.92x")
     assert invoke(["show", str(folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["arm"]["id"] == BEST.id
     assert invoke(["show", str(folder), "--by-kind"]) == 2

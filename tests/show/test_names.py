@@ -33,22 +33,23 @@ def test_what_distinguishes_arms_is_said_and_nothing_else() -> None:
         arm("t/none", settings=same),
         arm("t/draft-simple/small/g4", draft="small", gamma=4, settings=same),
     )
-    assert named(plain, drafting) == ["no speculation", "small draft, 4 tokens"]
+    small = "draft model small, 4 draft tokens"
+    assert named(plain, drafting) == ["no speculation", small]
     far = arm("t/draft-simple/small/g4/context=8192", draft="small", gamma=4, settings={**same, "context": 8192})
-    assert named(plain, drafting, far)[1:] == ["small draft, 4 tokens", "small draft, 4 tokens, context 8192"]
+    assert named(plain, drafting, far)[1:] == [small, f"{small}, context 8192"]
     wide = arm("t/none/context=8192", settings={**same, "context": 8192})
     other = arm("t/ngram-simple", methods=("ngram-simple",), gamma=8, settings={**same, "context": 8192})
     assert named(plain, wide, other) == [
         "no speculation",
         "no speculation, context 8192",
-        "n-gram, up to 8 tokens, context 8192",
+        "ngram-simple, n-max 8, context 8192",
     ]
     heads = [arm(f"t/draft-eagle3/{it}", methods=("draft-eagle3",), draft=it, gamma=4) for it in ("one", "two")]
-    assert named(*heads) == ["EAGLE-3, 4 tokens, one draft", "EAGLE-3, 4 tokens, two draft"]
+    assert named(*heads) == ["EAGLE-3, 4 draft tokens, draft model one", "EAGLE-3, 4 draft tokens, draft model two"]
     lookups = [arm(f"t/ngram-simple/n{n}", methods=("ngram-simple",), gamma=8, ngram_n=n) for n in (3, 6)]
-    assert named(*lookups) == ["n-gram, up to 8 tokens, matching 3", "n-gram, up to 8 tokens, matching 6"]
+    assert named(*lookups) == ["ngram-simple, n-max 8, n-match 3", "ngram-simple, n-max 8, n-match 6"]
     hits = [arm(f"t/ngram-map-k4v/{n}", methods=("ngram-map-k4v",), gamma=8, ngram_min_hits=n) for n in (1, 2)]
-    assert [it.rpartition(", ")[2] for it in named(*hits)] == ["seen 1 time", "seen 2 times"]
+    assert [it.rpartition(", ")[2] for it in named(*hits)] == ["min-hits 1", "min-hits 2"]
 
 
 def test_an_id_of_no_arm_is_told_without_its_target() -> None:
@@ -87,7 +88,7 @@ def test_arms_of_bundled_experiments_have_short_names_of_their_own(name: str) ->
         names = Names(arms)
         shown = [(it.target, words(language).render(names[it.id])) for it in arms]
         assert max(Counter(shown).values()) == 1
-        assert max(len(text) for _, text in shown) <= 60
+        assert max(len(text) for _, text in shown) <= 70
 
 
 TEXTS = st.sampled_from(["small", "large", "draft", "no speculation", "x (1)", "x", "1", "\u202e", "\u202d"])
@@ -97,7 +98,15 @@ ARMS = st.builds(
         id="-", target="t", methods=methods, role=role, engine=EngineSettings(**settings), **fields
     ),
     st.sampled_from(
-        [("none",), *((name,) for name in METHODS), ("draft-simple",), ("ngram-mod", "draft-simple"), ("own",)]
+        [
+            ("none",),
+            *((name,) for name in METHODS),
+            ("ngram-simple",),
+            ("ngram-map-k4v",),
+            ("draft-simple",),
+            ("ngram-mod", "draft-simple"),
+            ("own",),
+        ]
     ),
     st.sampled_from(["baseline", "speculative", "control"]),
     st.fixed_dictionaries(

@@ -92,14 +92,24 @@ def test_every_schedule_is_told_in_both_languages(name: str) -> None:
 
 
 def test_the_table_has_a_row_for_each_load() -> None:
+    small = "draft model small, 4 draft tokens"
     found = by_clients(SCHEDULES["between"])
     rows = [[ENGLISH.render(cell.text) for cell in row.cells] for row in found.rows]
     assert [column.key for column in found.columns] == [
         *("clients", "use", "drafted_tokens", "expected", "raced", "confirmed", "verdict", "open")
     ]
     assert rows == [
-        ["1", "small draft, 4 tokens", "4", "1.95", "-", "1.92", "valid", ""],
-        ["2", "small draft, 4 tokens (undecided)", "4", "1.95", "1.03", "-", "valid", "the budget is spent"],
+        ["1", small, "4", "1.95", "-", "1.92", "valid", ""],
+        [
+            "2",
+            f"{small} (undecided)",
+            "4",
+            "1.95",
+            "1.03",
+            "-",
+            "valid",
+            "the budget is spent",
+        ],
         ["4", "no speculation", "0", "0.95", "-", "0.80", "valid", ""],
         ["8", "no speculation", "0", "0.95", "-", "0.70", "valid", ""],
     ]

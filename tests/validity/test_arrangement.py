@@ -455,8 +455,8 @@ def test_too_few_repetitions_to_tell() -> None:
 def test_a_single_repetition_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrangement, "repeats", lambda _: np.ones(1))
     (reason,) = {gap.reason for gap in unchecked(bimodal, CLEAN, applies=True)}
-    assert str(reason).startswith("only 1 repetition of prompts in other blocks; ")
-    assert words("zh").render(reason).startswith("提示词在其他区组中只重复 1 次，至少需要 ")
+    assert str(reason).startswith("prompts were repeated in other blocks only once; ")
+    assert words("zh").render(reason).startswith("提示词在其他区组中只重复了 1 次，至少需要 ")
 
 
 # --- pooled-vs-mean --------------------------------------------------------------------------------------------------

@@ -245,7 +245,7 @@ def test_a_baseline_that_does_not_repeat_itself(tmp_path: Path) -> None:
     assert (margin.arm_id, margin.block, margin.arm_token) == (BASE, 1, 300)
     finding = found(tmp_path)[BASE]
     assert finding.severity == "suspect"
-    assert str(finding.message).startswith("1 of 4 outputs differ from the same prompt's earlier output: ")
+    assert str(finding.message).startswith("1 of 4 outputs differ from the earlier output for the same prompt: ")
 
 
 def test_sampled_texts_are_not_asked_about(tmp_path: Path) -> None:

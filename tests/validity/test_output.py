@@ -207,7 +207,7 @@ def test_loops_about_which_nobody_was_asked_are_suspect() -> None:
     findings = found(output_degenerate, data)
     assert [it.severity for it in findings] == ["suspect"] * 12
     assert {it.scope for it in findings} == {"request"}
-    assert str(findings[0].message).endswith(": 90% of it repeats itself, where plain decoding repeats 5%")
+    assert str(findings[0].message).endswith(": 90% of it is repetition, without speculation 5%")
     assert judge(data, output.CHECKS).arms[SD] == "suspect"
 
 

@@ -16,7 +16,7 @@ def _drafting(data: StudyData) -> list[ArmResult]:
 
 
 def drafts_pay(data: StudyData) -> Found:
-    """Whether every draft of four tokens on the dense target is faster than plain decoding."""
+    """Whether every draft of four tokens on the dense target is faster than no speculation."""
     rows = [it for it in _drafting(data) if (it.target, it.gamma) == ("dense", 4)]
     return lies(rows, "speedup", low=1, unit="x")
 
@@ -32,7 +32,7 @@ def longer_is_better(data: StudyData) -> Found:
 
 
 def mixtures_gain_less(data: StudyData) -> Found:
-    """Whether the dense target gains more than the mixture with the same draft length."""
+    """Whether the dense target gains more than the MoE model with the same draft length."""
 
     def dense_and_moe(rows: Sequence[ArmResult]) -> list[tuple[ArmResult, ArmResult]]:
         moe = {it.gamma: it for it in rows if it.target == "moe"}
@@ -42,5 +42,5 @@ def mixtures_gain_less(data: StudyData) -> Found:
 
 
 def accepted_alike(data: StudyData) -> Found:
-    """Whether six to nine tenths of the drafts are accepted everywhere."""
+    """Whether 60 to 90% of the draft tokens are accepted everywhere."""
     return lies(_drafting(data), "acceptance", low=0.6, high=0.9)

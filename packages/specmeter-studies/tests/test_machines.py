@@ -253,7 +253,7 @@ def test_the_command_reads_reports_of_one_name(tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--bandwidth", "pro=200"], "goes with --machines"),
+        (["--bandwidth", "pro=200"], "only with --machines"),
         (["--machines", "--bandwidth", "200"], "not a run and a bandwidth"),
         (["--machines", "--bandwidth", "pro=-1"], "not a bandwidth in GB/s"),
         (["--machines", "--bandwidth", "other=200"], "no such machine"),

@@ -105,14 +105,14 @@ def test_it_is_listed_and_resumed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_how_to_shows_the_example_as_it_is() -> None:
-    how_to = (EXAMPLE.parents[1] / "how-to" / "write-a-study.md").read_text(encoding="utf-8")
+    how_to = (EXAMPLE.parents[1] / "how-to" / "studies.md").read_text(encoding="utf-8")
     study = studies.find(str(EXAMPLE))
     assert study.title in how_to
     assert study.form.claims[0].claim in how_to
     assert all(chinese in how_to for chinese in study.form.chinese.values())
     rules = (EXAMPLE / "rules.py").read_text(encoding="utf-8")
     assert all(f"def {claim.rule.removeprefix('rules.')}(data" in rules for claim in study.form.claims)
-    shown = how_to.split("```python\n")[1].split("```")[0]
+    shown = how_to.split("```python\n")[2].split("```")[0]
     assert all(line in rules for line in shown.splitlines())
 
 
@@ -144,7 +144,7 @@ def test_a_bundled_study_s_name_and_a_missing_part_are_refused() -> None:
         studies.find(str(folder))
     (folder / "study.yaml").write_text(HEAD.replace("demo", "nowhere"), encoding="utf-8")
     assert invoke(["study", "run", "mine", "--dry-run"]) == 2
-    with pytest.raises(UsageError, match=r"no study\.yaml"):
+    with pytest.raises(UsageError, match=r"has no study\.yaml"):
         studies.find(".")
     with pytest.raises(UsageError, match="did you mean moe-306"):
         studies.find("moe306")

@@ -102,10 +102,10 @@ STRENGTH = tuple(bound.name for bound in BOUNDS)
 
 ASSUMPTIONS = {
     "forward": (
-        "CPUs with Q8_0 weights, where 0.67 was measured: rows that need 0.5 or more are undecided there. "
+        "CPUs with Q8_0 weights: rows that need 0.5 or more are undecided there. "
         "`--cheapest-forward` sets your own measurement"
     ),
-    "pooled": "means, which exceed tau by 4 to 18% (undecided if the heading says mean)",
+    "pooled": "means, which exceed tau by up to 18% (undecided if the heading says mean)",
     "acceptance": "shares of the output, and trees (Medusa, EAGLE)",
     "full-length": "drafting that stops early (`p_min`) or adapts its length",
     "in-turn": "PEARL, AMUSD and other methods that draft in parallel",

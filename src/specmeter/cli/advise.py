@@ -21,10 +21,22 @@ from specmeter.advise.schedule import Schedule, amend_schedule, read_advised
 from specmeter.advise.verify_advice import amend
 from specmeter.cli.settings import (
     ENGINE_GROUP,
+    MODEL_HELP,
+    OUT_HELP,
     Budget,
     GroupedCommand,
+    Heading,
     addresses,
     draft_option,
+    dry_run_option,
+    hub_option,
+    json_option,
+    naming_options,
+    new_option,
+    offline_option,
+    prompts_option,
+    quiet_option,
+    refuse_hub,
     set_by,
     setting_options,
     url_options,
@@ -52,7 +64,7 @@ class _Clients(click.ParamType[tuple[int, ...]]):
             return tuple(int(it) for it in str(value).split(",")) if value else ()
         except ValueError:
             raise UsageError(
-                f"--clients {str(value)[:80]}: is not a list of whole numbers", fix="write --clients 1,2,4,8"
+                f"--clients {str(value)[:80]}: not a list of whole numbers", fix="write --clients 1,2,4,8"
             ) from None
 
 
@@ -60,67 +72,63 @@ _MIN_S = 10.0
 
 
 class _Advise(GroupedCommand):
-    """The lengths of drafts are what is found out, so nothing sets them."""
+    """It finds draft lengths, so no option sets them."""
 
     def instead_of_drafting(self, option: str) -> str | None:
         if option.startswith(("--draft-", "--spec-", "--gamma", "--ngram", "--method")):
-            return "advise finds methods and lengths itself; name drafts with --draft, or arms with --from FILE"
+            return "leave it out: advise finds methods and draft lengths itself; `specmeter run` measures given ones"
         return None
 
 
 _GROUPS = {
-    "What is asked": ("model", "goal", "budget", "clients", "program", "again"),
-    "What is tried": ("drafts", "find", "wide", "from_file", "overrides"),
-    "Servers that run": ("urls", "baseline_url"),
-    "On what text": ("prompts", "kinds", "max_tokens"),
+    Heading.QUESTION: ("model", "goal", "budget", "clients", "program", "again"),
+    Heading.CANDIDATES: ("drafts", "find", "wide", "from_file", "overrides"),
+    Heading.SERVERS: ("urls", "baseline_url"),
+    Heading.PROMPTS: ("prompts", "kinds"),
+    Heading.AMOUNT: ("max_tokens",),
     **ENGINE_GROUP,
-    "Where it goes": ("out", "new"),
-    "What is shown": ("dry_run", "quiet", "details", "as_json"),
+    Heading.FOLDER: ("out", "new"),
+    Heading.DISPLAY: ("dry_run", "quiet", "details", "as_json"),
 }
 
 
 @click.command(name="advise", cls=_Advise, groups=_GROUPS)
 @click.argument("target", required=False)
-@click.option("-m", "--model", "model", metavar="MODEL", help="The target; the same as TARGET.")
-@draft_option("A draft model to try; repeatable. Default: those found on this machine that can work.")
+@click.option("-m", "--model", "model", metavar="MODEL", help=MODEL_HELP)
+@hub_option
+@draft_option("A draft model to try; repeatable. Default: all on this machine that fit.")
 @click.option(
     "--find/--no-find",
     "find",
     default=None,
-    help="Look for draft models beside the target and in the folders of llama.cpp, LM Studio, Ollama and Hugging Face. "
-    "Default: where none is named.",
+    help="Look for draft models next to TARGET and in the folders of llama.cpp, LM Studio, Ollama and Hugging Face. "
+    "Default: only without --draft.",
 )
-@click.option(
-    "--prompts",
-    multiple=True,
-    metavar="FILE",
-    help="Your prompts: .txt with one per line, .csv with a header, .jsonl or .json (also chats); repeatable.",
-)
+@prompts_option
 @click.option(
     "--kind",
     "kinds",
     multiple=True,
     metavar="KIND",
-    help="Only text of this kind (fact, code, reason, zh, edit), of the prompts that come with specmeter; repeatable.",
+    help="Only bundled prompts of this type: fact, code, reason, zh or edit; repeatable.",
 )
 @click.option(
     "--budget",
     type=Budget(),
-    help="How long it may take. Default: 5m, or longer for a slow model; with --clients for each of them.",
+    help="Longest time. Default: 5m, longer for a slow model; with --clients, per number of clients.",
 )
 @click.option(
     "--goal",
     type=click.Choice(["throughput", "latency"]),
     default="throughput",
     show_default=True,
-    help="throughput: tokens per second while it writes. latency: time of the whole answer, with its prompt.",
+    help="throughput: tokens per second of decoding. latency: time from the request to the last token.",
 )
 @click.option(
     "--clients",
     type=_Clients(),
     default="",
-    help="Numbers of clients that ask at once, such as 1,2,4,8: what is best at each of them, by total tokens per "
-    "second.",
+    help="Numbers of clients, such as 1,2,4,8: find the best for each, by total tokens per second.",
 )
 @click.option(
     "--for",
@@ -128,39 +136,46 @@ _GROUPS = {
     metavar="PROGRAM",
     default="llama-server",
     show_default=True,
-    help="Program to write the line for as well: llama-cli, koboldcpp, vllm, tensorrt-llm, sglang, mlx-lm, lm-studio.",
+    help="Also print the command for llama-cli, koboldcpp, vllm, tensorrt-llm, sglang, mlx-lm or lm-studio.",
 )
 @click.option(
     "--from",
     "from_file",
     metavar="FILE",
-    help="Choose among the arms of this experiment instead, at its prompts and settings.",
+    help="Choose among the configurations of this experiment, with its prompts and settings.",
 )
-@url_options("Choose among servers that already run")
+@url_options("Choose among running servers")
 @click.option(
     "--again",
     is_flag=False,
     flag_value="",
     metavar="[ADVICE]",
-    help="Does an older advice still hold on this machine and build? Its folder; without one, the latest.",
+    help="Check whether an earlier advice still holds on this machine and build. Default: the latest.",
 )
-@click.option("--wide", is_flag=True, help="Try threads, flash attention and types of the KV cache first.")
+@click.option("--wide", is_flag=True, help="First tune threads, flash attention and KV cache types.")
 @setting_options(repeats=False)
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change any other value; repeatable.")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Set any other key (`run --schema` lists them); repeatable.",
+)
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder of the advice; an unfinished one in it is resumed. Default: a new one under specmeter-runs/.",
+    help=OUT_HELP,
 )
-@click.option("--dry-run", is_flag=True, help="Only show what would be done, and what it needs.")
-@click.option("--new", is_flag=True, help="Start anew even where the same is unfinished.")
-@click.option("--offline", is_flag=True, help="Use only models already on this machine.")
-@click.option("--quiet", is_flag=True, help="No progress; only the answer, and errors.")
-@click.option("--details", is_flag=True, help="Print what became of every configuration.")
-@click.option("--json", "as_json", is_flag=True, help="Print the advice (or the dry run) as JSON.")
+@dry_run_option
+@new_option
+@offline_option
+@quiet_option
+@click.option("--details", is_flag=True, help="Also list every configuration, measured or not.")
+@json_option
 def command(
     target: str | None,
     model: str | None,
+    hub: tuple[str, ...],
     drafts: tuple[str, ...],
     find: bool | None,
     prompts: tuple[str, ...],
@@ -184,16 +199,17 @@ def command(
     as_json: bool,
     **settings: Any,
 ) -> int:
-    """Find the fastest way to serve a model here: which draft, how many tokens, or no speculation at all.
+    """Find the fastest flags for a model on this machine: which draft model, which draft length, or no speculation.
 
     TARGET is a GGUF file, hf:OWNER/REPO/FILE.gguf or bench:NAME. advise predicts the speed of hundreds of
-    configurations from answers that the model writes without speculation, measures the most promising ones on whole
-    answers to other prompts, and says which one to use, with the line to paste, or that none is faster.
+    configurations, measures the most promising ones against no speculation, and confirms the winner on other prompts.
+    It prints the speedup with a 95% interval and the command to paste, or says that no speculation is best.
 
-    With --clients, each number of clients is a question of its own: the answer is a schedule, with the line of each and
-    the crossover. It may take five minutes for each of them.
+    With --clients, each number of clients is measured separately. You get a table with the best command for each, and
+    the number of clients at which speculation stops or starts to pay. Allow at least five minutes
+    for each.
 
-    Ctrl-C at any time: the best answer so far is printed, and the same command goes on.
+    Ctrl-C prints the best answer so far; the same command resumes.
 
     \b
     Examples:
@@ -208,19 +224,17 @@ def command(
       specmeter advise --again
 
     \b
-    Exit codes: 0 advised (to speculate, or not to), 1 a number of it is invalid, or with --again: it does not hold any
-    more, 2 the question, a model or the budget cannot be used, 3 the engine failed, 4 undecided, 130 interrupted (run
-    again to go on).
+    Exit codes: 0 advised, 1 a number is invalid, or (--again) the advice no longer holds, 2 wrong input, 3 the engine
+    failed, 4 undecided, 130 interrupted (the same command resumes).
     """
+    refuse_hub(hub)
     check_program(program)
     if again is not None:
         given = [target, model, drafts, find, prompts, kinds, clients, from_file, wide, overrides, dry_run]
         given += [urls, baseline_url]
         given += settings.values()
         if any(it not in (None, (), False) for it in given):
-            raise UsageError(
-                "--again: asks what that advice asked, and nothing else goes with it", fix="leave the other options out"
-            )
+            raise UsageError("--again: repeats the question of the earlier advice", fix="leave the other options out")
         return _told(
             *_again(again, out, Fetching(offline), errors(quiet=quiet)), program, details=details, as_json=as_json
         )
@@ -228,28 +242,29 @@ def command(
         settings["binary"] = str(Path(settings["binary"]).absolute())
     if budget is not None and budget < _MIN_S:
         raise UsageError(
-            f"--budget {budget:g}s: too short to compare anything, even with the smallest models",
-            fix=f"give {_MIN_S:.0f}s or more; most models take minutes (default: 5m)",
+            f"--budget {budget:g}s: too short for any model",
+            fix=f"give {_MIN_S:.0f}s or more; most models need minutes (default: 5m)",
         )
     if target is not None and model is not None:
-        raise UsageError(f"two targets are named, {target} and {model}", fix="name one")
-    asked = ask(
-        target or model or "",
-        drafts=drafts,
-        find_drafts=find,
-        prompts=prompts,
-        kinds=kinds,
-        from_file=from_file,
-        urls=_servers(urls, baseline_url),
-        budget_s=0 if budget is None else budget,  # 0: as long as the model needs
-        goal=goal,
-        clients=clients,
-        wide=wide,
-        settings=(*set_by(settings), *overrides),
-    )
+        raise UsageError(f"advise: two target models given, {target} and {model}", fix="give one")
+    with naming_options(settings):
+        asked = ask(
+            target or model or "",
+            drafts=drafts,
+            find_drafts=find,
+            prompts=prompts,
+            kinds=kinds,
+            from_file=from_file,
+            urls=_servers(urls, baseline_url),
+            budget_s=0 if budget is None else budget,  # 0: as long as the model needs
+            goal=goal,
+            clients=clients,
+            wide=wide,
+            settings=(*set_by(settings), *overrides),
+        )
     if dry_run:
         if out is not None and out.exists():
-            raise UsageError(f"--dry-run writes nothing, but --out {out} exists already", fix="leave one of them out")
+            raise UsageError(f"--out {out}: exists, and --dry-run writes nothing", fix="leave one of them out")
         return _dry_run(asked, offline=offline, as_json=as_json)
     return _told(
         *_advise(asked, out, Fetching(offline), errors(quiet=quiet), new=new), program, details=details, as_json=as_json
@@ -257,18 +272,17 @@ def command(
 
 
 def _servers(urls: Sequence[str], baseline_url: str | None) -> list[str]:
-    """Servers to choose among, the one that decodes plainly first; none where none is named. Raises `UsageError`."""
+    """Servers to choose among, the one without speculation first; none if none is given. Raises `UsageError`."""
     if not urls and baseline_url is None:
         return []
     if baseline_url is None:
         raise UsageError(
-            "--url: advice compares with plain decoding, and no server is named that decodes plainly; a server drafts "
-            "as it was started, since none takes speculation from a request",
-            fix="start the same model once more without speculation and name it with --baseline-url; `specmeter run "
-            "--url URL` measures one server alone",
+            "--url: no server without speculation to compare with",
+            fix="start the same model without speculation too, and add it with --baseline-url; "
+            "`specmeter run --url URL` measures one server alone",
         )
     if not urls:
-        raise UsageError("--baseline-url: there is nothing to compare with it", fix="name the other servers by --url")
+        raise UsageError("--baseline-url: no other server to compare with", fix="add the other servers with --url")
     return addresses([*addresses([baseline_url], "--baseline-url"), *urls])
 
 
@@ -279,7 +293,7 @@ def _advise(
     with model_progress(screen) as progress:
         asked, candidates, grid = ready(asked, replace(fetching, progress=progress))
     folder, resumed = choose_folder(asked, out=out, new=new)
-    screen.say(f"{'going on in' if resumed else 'measuring into'} {folder}", wrap=False)
+    screen.say(f"{'resuming' if resumed else 'measuring into'} {folder}", wrap=False)
     stop_like_ctrl_c()
     observer = AdviceProgress(screen, asked.budget_s)
     with observer.shown():
@@ -297,7 +311,7 @@ def _again(before: str, out: Path | None, fetching: Fetching, screen: Screen) ->
 
     folder, into, resumed = choose_again(before or None, out=out)
     asked = read_advised(folder, examine=False).asked
-    screen.say(f"{folder} again, {'going on in' if resumed else 'measuring into'} {into}", wrap=False)
+    screen.say(f"checking {folder}, {'resuming' if resumed else 'measuring into'} {into}", wrap=False)
     stop_like_ctrl_c()
     observer = AdviceProgress(screen, asked.budget_s)
     with observer.shown():

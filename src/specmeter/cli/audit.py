@@ -21,6 +21,7 @@ from specmeter.audit.read.columns import COLUMNS
 from specmeter.audit.read.infer_units import table_options
 from specmeter.audit.reading import FORMATS, Audit, RowDefaults, noise_share, read_claims, row_defaults, rule
 from specmeter.cli.settings import flag
+from specmeter.cli.usage import Number
 from specmeter.errors import SpecmeterError, UsageError
 from specmeter.messages import Message
 from specmeter.show import audit_report
@@ -31,18 +32,17 @@ from specmeter.text import size
 MAX_PIPED = 64 * 2**20
 """How long a named pipe may bring nothing."""
 
-_GAMMA = click.IntRange(0, 100_000)
+_GAMMA = Number(0, 100_000)
 
-_HELP = f"""Audit published results: which rows can be true?
+_HELP = f"""Check published results: which rows cannot be true?
 
-FILE is a table (CSV, TSV, Markdown, HTML, LaTeX, JSON or JSON Lines), a benchmark's output or an engine's log; `-`
-reads standard input. Each row is checked against arithmetic and hardware limits, reading every rounded number in the
-row's favour. A row is impossible when it breaks arithmetic or counting; implausible when it breaks a bound that rests
-on assumptions (printed, with how wrong they would have to be); possible when it could have broken a bound and did
-not; otherwise it is undecided. Possible does not mean true.
+FILE is a table (CSV, TSV, Markdown, HTML, LaTeX, JSON or JSON Lines), a benchmark's output or an engine's log; `-` is
+standard input. Every row is checked against arithmetic and hardware limits; rounded numbers are read in the row's
+favour. A row that breaks arithmetic is impossible. One that breaks a bound based on assumptions is implausible; the
+assumptions are printed, with how wrong they would have to be. A row that passes a bound it could have broken is
+possible, which does not prove it; any other is undecided.
 
-Exit codes: 0 nothing is broken, 1 a row is impossible or contradicts itself, 2 a file cannot be read, 4 a row is
-implausible and nothing worse.
+Exit codes: 0 no row is broken, 1 a row is impossible or contradicts itself, 2 wrong input, 4 a row is implausible.
 
 \b
 Examples:
@@ -53,39 +53,35 @@ Examples:
   llama-bench -o jsonl -m model.gguf | specmeter audit -
   specmeter audit --published list
 
-Columns of tables, any of them, also under other names (see the documentation):
+Columns (also under other names, see docs/reference/audit.md):
 {", ".join(column.name for column in COLUMNS)}.
 """
 
 
 @click.command(name="audit", help=_HELP)
 @click.argument("files", nargs=-1, metavar="[FILE]...")
-@click.option(
-    "--published", metavar="NAME", help="Audit a published data set that comes with specmeter, or `list` them."
-)
+@click.option("--published", metavar="NAME", help="Check a bundled published data set, or `list` them.")
 @click.option(
     "--format", "format_name", type=click.Choice(list(FORMATS)), help="Format of the files. Default: detected."
 )
-@click.option("--baseline-rate", metavar="TOK/S", help="Rate of the target without a draft, for rows that give none.")
+@click.option("--baseline-rate", metavar="TOK/S", help="Rate without speculation, for rows that give none.")
 @click.option("--draft-rate", metavar="TOK/S", help="Rate of the draft model alone.")
-@click.option("--gamma", type=_GAMMA, help="Most draft tokens per step.")
-@click.option("--device", metavar="NAME", help="Machine or GPU that the rows were measured on.")
-@click.option("--bandwidth", metavar="GB/S", help="Peak memory bandwidth, for a device that specmeter does not know.")
-@click.option("--bytes-per-token", metavar="SIZE", help="Weights read per token (active ones only), such as 1.9GB.")
+@click.option("--gamma", type=_GAMMA, help="Draft length.")
+@click.option("--device", metavar="NAME", help="Machine or GPU of the measurements.")
+@click.option("--bandwidth", metavar="GB/S", help="Peak memory bandwidth of an unknown device.")
+@click.option("--bytes-per-token", metavar="SIZE", help="Active weights, read per token, such as 1.9GB.")
 @click.option(
     "--cheapest-forward",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=Number(0, 1, whole=False, above=True),
     metavar="RATIO",
-    help="Measured time of the fastest forward over several tokens, relative to one token. Default: 1.",
+    help="Time of the fastest forward pass over several tokens, relative to one token. Default: 1.",
 )
 @click.option("--percent", multiple=True, metavar="COLUMN", help="Read this column as percentages.")
 @click.option("--fraction", multiple=True, metavar="COLUMN", help="Read this column as fractions.")
-@click.option("--column", multiple=True, metavar="NAME=HEADING", help="Read the column NAME from this heading.")
-@click.option(
-    "--noise", metavar="PERCENT", help="Deviation that timing noise may explain. Default: from the table's own repeats."
-)
-@click.option("--details", is_flag=True, help="Also show the other bounds and notes on each row.")
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option("--column", multiple=True, metavar="NAME=HEADING", help="Read column NAME from this heading.")
+@click.option("--noise", metavar="PERCENT", help="Timing noise to allow for. Default: from the table's repeats.")
+@click.option("--details", is_flag=True, help="Also show all bounds and notes per row.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -107,7 +103,7 @@ def command(
     as_json: bool,
 ) -> None:
     if not files and published is None:
-        raise UsageError("no file to audit", fix="name a file, `-` for standard input, or --published list")
+        raise UsageError("audit: no file given", fix="give a file, `-` for standard input, or --published list")
     given = row_defaults(
         baseline_rate=baseline_rate,
         draft_rate=draft_rate,
@@ -216,7 +212,7 @@ def _is_special(path: Path) -> bool:
 def _piped(path: Path, name: str) -> bytes:
     """What a pipe brings until its end. Raises `UsageError` for a device, and for a pipe that nothing writes to."""
     if not S_ISFIFO(path.stat().st_mode):
-        raise UsageError(f"{name}: is a device, not a file", fix="name a file, or `-` for standard input")
+        raise UsageError(f"{name}: a device, not a file", fix="give a file, or `-` for standard input")
     try:
         content = file_access.read_pipe(path, MAX_PIPED + 1, file_access.SILENCE_S)
     except TimeoutError as error:
@@ -231,7 +227,7 @@ def _bounded(stream: BinaryIO, name: str) -> bytes:
     if len(content) > MAX_PIPED:
         raise UsageError(
             f"{name}: more than {size(MAX_PIPED)}",
-            fix="keep the rows and columns needed; a log may be longer once it is saved to a file",
+            fix="keep only the rows and columns you need; save a long log to a file first",
         )
     return content
 
@@ -241,6 +237,6 @@ def _audit_published(name: str, names: tuple[str, ...], given: RowDefaults, nois
         fix = f"use one of {', '.join(names)}"
         studies = extensions.studies()
         if studies is not None and name in studies.names():
-            fix = f"that is a study, whose document is one of {', '.join(names)}; `specmeter report --published {name}`"
-        raise UsageError(f"there is no published data set {name!r}", fix=fix)
+            fix = f"run `specmeter report --published {name}` for this study, or use one of {', '.join(names)}"
+        raise UsageError(f"--published {name[:80]}: no such data set", fix=fix)
     return rule(documents.claims(name), name, "published", given, noise)

@@ -26,31 +26,27 @@ if TYPE_CHECKING:
 
 @click.command(name="check")
 @click.argument("run", default="latest")
-@click.option("--all", "every", is_flag=True, help="List every check, including those that passed or do not apply.")
-@click.option("--json", "as_json", is_flag=True, help="Print verdicts, findings and checks as JSON.")
+@click.option("--all", "every", is_flag=True, help="List every check, including passed and inapplicable ones.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option(
     "--sign",
     metavar="KEY",
     type=click.Path(path_type=Path),
-    help="Sign the certificate with this SSH key (ssh-keygen -Y sign), into certificate.json.sig.",
+    help="Sign the certificate with this SSH key, into certificate.json.sig.",
 )
 @click.option(
     "--signer",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Verify that signature: a public SSH key, or a list of allowed signers.",
+    help="Verify the signature against a public SSH key or a list of allowed signers.",
 )
-@click.option("--identity", metavar="NAME", help="Required signer, by the name in the list of signers.")
+@click.option("--identity", metavar="NAME", help="Required signer in that list.")
 def command(run: str, every: bool, as_json: bool, sign: Path | None, signer: Path | None, identity: str | None) -> int:
-    """Check RUN again from its raw data: can its numbers be believed?
+    """Check RUN again from its raw data: can its numbers be trusted?
 
-    RUN is the folder of a run, an advice, a schedule or a study, the name of one under specmeter-runs/, or `latest`
-    (the default: what was made last). Every check is recomputed, and the data is compared with the hashes in its
-    certificate, so any later change is noticed. A run without a certificate (it was interrupted) gets one, unless
-    another process is writing to it or the certificate.json in its folder shows that it was changed. Of an advice every
-    stage is checked, and its answer is computed once more from them; of a study every run.
-
-    --sign ties the certificate, and everything it covers, to your key; with --signer others verify it.
+    RUN is a folder, the name of one under specmeter-runs/, or `latest` (the default). Every check is recomputed, and
+    the data is compared with the hashes in its certificate, so later changes are noticed. An interrupted run gets a
+    certificate. Of an advice all stages and the answer are checked, of a study every run.
 
     \b
     Examples:
@@ -62,14 +58,10 @@ def command(run: str, every: bool, as_json: bool, sign: Path | None, signer: Pat
       specmeter check downloaded/run --signer anna.pub
       specmeter check downloaded/run --signer allowed_signers --identity anna@example.org
 
-    \b
-    Exit codes: 0 valid or suspect, 1 invalid, or the signature does not hold, 2 no such run, a damaged one, or an
-    unusable key.
+    Exit codes: 0 valid or suspect, 1 invalid, or the signature is wrong, 2 wrong input.
     """
     if identity is not None and signer is None:
-        raise UsageError(
-            f"--identity {identity!r}: no list of signers to look it up in", fix="name a list of signers with --signer"
-        )
+        raise UsageError(f"--identity {identity}: no list of signers given", fix="add --signer FILE")
     folder = find_run(run)
     sort = sort_of(folder)
     if sort == "study":
@@ -93,7 +85,7 @@ def command(run: str, every: bool, as_json: bool, sign: Path | None, signer: Pat
 
 def _refuse_signature(folder: Path, given: Path | None) -> None:
     if given is not None:
-        raise UsageError(f"{folder}: is a study, whose runs are signed one by one", fix=f"name {runs_of(folder)[0]}")
+        raise UsageError(f"{folder}: a study, whose runs are signed one by one", fix=f"give {runs_of(folder)[0]}")
 
 
 def _check_runs(runs: Sequence[Path], *, every: bool, as_json: bool) -> int:

@@ -18,32 +18,32 @@ if TYPE_CHECKING:
 _MIN_MEMORY = 256 * 2**20
 
 COMMANDS = {
-    "advise": "Find the fastest way to serve a model here, with proof.",
+    "advise": "Find the fastest flags for a model on this machine.",
     "run": "Run an experiment, or resume it.",
-    "list": "List bundled experiments and runs.",
-    "show": "Show what a run found.",
-    "check": "Check a run again: can its numbers be believed?",
-    "explain": "Explain where the time of each arm went, and what limits it.",
-    "predict": "Predict speedups from a probe, or from a catalogue alone.",
-    "report": "Write what a run found as a web page, figures and tables; several as a site.",
+    "list": "List bundled experiments and earlier runs.",
+    "show": "Show the results of a run.",
+    "check": "Check a run again from its raw data.",
+    "explain": "Show where each configuration spends its time.",
+    "predict": "Predict speedups without measuring.",
+    "report": "Write results as a web page, figures, tables or a site.",
     "serve": "Show runs in the browser while they are measured.",
     "compare": "Compare runs: two builds, two machines, two days.",
     "export": "Export a run as CSV, JSON Lines or Parquet.",
-    "rescue": "Save what can be read of a damaged run into a new folder.",
-    "audit": "Audit published results: which rows can be true?",
+    "rescue": "Save the readable part of a damaged run.",
+    "audit": "Check published results: which rows cannot be true?",
     "models": "List, build, inspect and compare models.",
-    "probe": "Measure what a forward over n tokens costs, and which experts a text chooses.",
-    "engines": "List installed engines and what they report; build llama.cpp's programs.",
-    "doctor": "Show what this machine can measure and what is missing; measure its memory bandwidth.",
+    "probe": "Measure the cost of a forward pass over n tokens.",
+    "engines": "List engines; build llama.cpp's programs.",
+    "doctor": "Show what this machine can measure; measure its memory bandwidth.",
 }
 """Name -> one line of help."""
 _PLACES = {"list": "runs:list_runs", "show": "runs:show", "rescue": "runs:rescue"}
 """`MODULE:NAME` of those that are not `command` in `cli/NAME.py`."""
 
 GROUPS = {
-    "Measure and judge": ("run", "advise", "audit", "study", "report", "serve"),
-    "Read what was measured": ("list", "show", "check", "explain", "compare", "export", "rescue"),
-    "Costs, models, quality": ("predict", "probe", "models", "quality"),
+    "Measure": ("run", "advise", "audit", "study", "report", "serve"),
+    "Results": ("list", "show", "check", "explain", "compare", "export", "rescue"),
+    "Models and costs": ("predict", "probe", "models", "quality"),
     "This machine": ("doctor", "engines"),
 }
 """Heading of the help -> its commands."""
@@ -74,7 +74,7 @@ class _LazyGroup(click.Group):
         known = all_commands()
         grouped = {name for names in GROUPS.values() for name in names}
         others = tuple(name for name in known if name not in grouped)
-        for heading, names in (*GROUPS.items(), ("Of other packages", others)):
+        for heading, names in (*GROUPS.items(), ("Other packages", others)):
             if rows := [(name, known[name]) for name in names if name in known]:
                 with formatter.section(heading):
                     formatter.write_dl(rows)
@@ -107,8 +107,8 @@ class _LazyGroup(click.Group):
 
         if len(args) > 1 and not args[1]:
             raise UsageError(
-                f"specmeter {args[0]}: its first argument is empty",
-                fix="see whether a variable of the shell is not set",
+                f"specmeter {args[0]}: the first argument is empty",
+                fix="check whether a shell variable is unset",
             )
         known = all_commands()
         if args and args[0] not in known and not args[0].startswith("-"):
@@ -116,8 +116,8 @@ class _LazyGroup(click.Group):
                 raise extensions.not_installed(f"specmeter {args[0]}")
             _refuse_missing_extra(args[0])
             near = difflib.get_close_matches(args[0], known, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            ctx.fail(f"There is no command {args[0]!r}.{hint}")
+            fix = f"write `specmeter {near[0]}`" if near else "see `specmeter --help`"
+            raise UsageError(f"specmeter {args[0][:80]}: no such command", fix=fix)
         return super().resolve_command(ctx, args)
 
 
@@ -139,9 +139,8 @@ def _refuse_missing_extra(name: str) -> None:
     with suppress(PackageNotFoundError):
         if name in (metadata("specmeter").get_all("Provides-Extra") or ()):
             raise UsageError(
-                f"specmeter {name}: the package specmeter-{name} is not installed",
-                fix="in a clone of specmeter, run `uv sync --all-packages` (with pip: "
-                f"`pip install ./packages/specmeter-{name}`)",
+                f"specmeter {name}: its package is not installed",
+                fix=f"`pip install 'specmeter[{name}]'`, or `uv sync --extra {name}` in a clone",
             )
 
 
@@ -170,20 +169,24 @@ def _completion(ctx: click.Context, _: click.Parameter, shell: str | None) -> No
     is_eager=True,
     expose_value=False,
     callback=_completion,
-    help="Print the script that completes commands and options in bash, zsh or fish, for `>> ~/.bashrc`, `>> ~/.zshrc` "
-    "or `> ~/.config/fish/completions/specmeter.fish`.",
+    help="Print the completion script for bash (append it to ~/.bashrc), zsh (~/.zshrc) or fish "
+    "(~/.config/fish/completions/specmeter.fish).",
 )
 @click.pass_context
 def root(ctx: click.Context) -> None:
-    """Find out whether speculative decoding really makes this model faster on this machine, and why.
+    """Measure whether speculative decoding makes your model faster on this machine, and why.
 
     \b
     Start here:
-      specmeter                     what is on this machine, and what to type next
-      specmeter run demo            a real experiment on models that come with specmeter
-      specmeter advise TARGET.gguf  how to serve your model fastest: which draft, which length, or none
-      specmeter show RUN            what it found
+      specmeter                     models on this machine, and what to type next
+      specmeter run demo            a real experiment with bundled models
+      specmeter advise TARGET.gguf  the fastest flags for your model: draft model, draft length, or no speculation
+      specmeter show                the results
       specmeter doctor              what this machine can measure
+
+    \b
+    Exit codes: 0 done, 1 some numbers are invalid, 2 wrong input, 3 an engine failed or a file could not be written,
+    130 interrupted (the same command resumes). Commands with other codes list them.
     """
     if ctx.invoked_subcommand is None:
         if not sys.stdout.isatty():

@@ -9,7 +9,8 @@ import click
 
 from specmeter.advise.schedule import find_single_run
 from specmeter.analysis.comparison import Measure, compare_runs, read_side
-from specmeter.cli.settings import Finite, language_option
+from specmeter.cli.settings import language_option
+from specmeter.cli.usage import Number
 from specmeter.errors import UsageError
 from specmeter.show import comparison_report
 from specmeter.show.page.files import write_text
@@ -27,31 +28,31 @@ from specmeter.show.terminal.report import print_report
     type=click.Choice(["rate", "speedup"]),
     default="rate",
     show_default=True,
-    help="What must not get worse: decode rates, or speedups (between machines).",
+    help="What must not get worse: decode rates, or speedups.",
 )
 @click.option(
     "--threshold",
-    type=Finite(0, 90),
+    type=Number(0, 90, whole=False),
     default=2.0,
     show_default=True,
     metavar="PERCENT",
-    help="Count a larger loss as a regression.",
+    help="Larger losses are regressions.",
 )
 @click.option(
     "--machines",
     is_flag=True,
-    help="Put several machines into one table: rates, memory traffic, ratios. The measurements must be the same.",
+    help="One table of all machines: rates, memory traffic, ratios.",
 )
 @click.option(
     "--bandwidth",
     "bandwidths",
     multiple=True,
     metavar="RUN=GB/S|DEVICE",
-    help="Memory bandwidth of a run's machine, for --machines; repeatable. Default: measured, else from the catalogue.",
+    help="Memory bandwidth of a run's machine, with --machines; repeatable. Default: measured, or from the catalogue.",
 )
-@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Also write a page to share.")
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Also write a page.")
 @language_option
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     runs: tuple[str, ...],
     measure: str,
@@ -64,13 +65,13 @@ def command(
 ) -> int:
     """Compare runs B, C, ... with run A: two builds, two machines, two days.
 
-    Arms with the same id are compared over the prompts that both runs completed in every block. A regression is shown
-    when an arm's whole interval lies beyond the threshold; the intervals of a pair of runs hold for all arms together.
-    Invalid arms are not compared. Everything else that differs between the runs is listed.
+    Configurations with the same id are compared on the prompts that both runs completed in every block. A regression is
+    a change whose whole interval is beyond the threshold; the intervals of a pair of runs hold for all its
+    configurations together. Invalid ones are left out. All other differences between the runs are listed.
 
-    --machines puts runs of one experiment, reports of `specmeter quality --rates`, or studies into one table of
-    machines: rates, the share of memory bandwidth that plain decoding uses, and ratios to the first machine. Runs with
-    other models, prompts, settings or tests are refused.
+    --machines makes one table of runs of one experiment, reports of `specmeter quality --rates`, or studies: rates, the
+    share of memory bandwidth used without speculation, and ratios to the first machine. They must have the same models,
+    prompts, settings and tests.
 
     \b
     Examples:
@@ -81,16 +82,14 @@ def command(
       specmeter compare --machines laptop server --bandwidth server="RTX 4090"
       specmeter compare a b --json | jq '.[].arms[] | {arm_id, conclusion}'
 
-    \b
-    Exit codes: 0 no regression is shown, 1 a regression is shown, or numbers to compare are invalid, 2 no such run,
-    nothing to compare, or unlike runs with --machines.
+    Exit codes: 0 no regression, 1 a regression, or invalid numbers, 2 wrong input.
     """
     if len(runs) < 2:
-        raise UsageError("compare: one run is not enough", fix="name two or more: `specmeter compare A B`")
+        raise UsageError("compare: only one run given", fix="give two or more: `specmeter compare A B`")
     if machines:
         return needed("compare --machines").compare_machines(runs, bandwidths, html, languages, as_json=as_json)
     if bandwidths:
-        raise UsageError("--bandwidth goes with --machines", fix="add --machines, or leave --bandwidth out")
+        raise UsageError("--bandwidth: only with --machines", fix="add --machines, or leave --bandwidth out")
     _refuse_reports(runs)
     sides = [read_side(find_single_run(run)) for run in runs]
     by: Measure = "speedup" if measure == "speedup" else "rate"
@@ -98,7 +97,7 @@ def command(
     report = comparison_report.report(found)
     print_report(report, as_json=as_json)
     if not as_json and len({side.host.hostname_sha256 for side in sides if side.host is not None}) > 1:
-        errors().say("these runs come from several machines; --machines puts them into one table")
+        errors().say("these runs come from several machines; --machines makes one table of them")
     if html is not None:
         write_text(html, report_page(report, languages))
         errors().say(str(html), wrap=False)
@@ -110,6 +109,6 @@ def _refuse_reports(runs: Sequence[str]) -> None:
     reports = [run for run in runs if run.lower().endswith(".json") and not Path(run).expanduser().is_dir()]
     if reports:
         raise UsageError(
-            f"{reports[0]} is a file, not a run",
-            fix="add --machines to put reports of `specmeter quality --rates` beside each other",
+            f"{reports[0]}: a file, not a run",
+            fix="add --machines to compare reports of `specmeter quality --rates`",
         )

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from specmeter.cli.usage import Number
 from specmeter.engines.llama_cpp.tools import find_program
 from specmeter.errors import UsageError
 from specmeter.host.bandwidth import Bandwidth, measure_bandwidth, remember, remembered
@@ -31,30 +32,27 @@ _TONES: dict[str, Tone] = {"ok": "good", "limited": "doubtful", "missing": "bad"
 
 
 @click.command(name="doctor")
-@click.option(
-    "--bandwidth", is_flag=True, help="Measure this machine's memory bandwidth instead; show it beside the catalogue."
-)
-@click.option("--device", "names", multiple=True, metavar="NAME", help="Show this entry of the catalogue; repeatable.")
-@click.option("--no-measure", is_flag=True, help="With --bandwidth: show what was measured last.")
+@click.option("--bandwidth", is_flag=True, help="Measure memory bandwidth instead, and compare it with the catalogue.")
+@click.option("--device", "names", multiple=True, metavar="NAME", help="Show this catalogue entry; repeatable.")
+@click.option("--no-measure", is_flag=True, help="With --bandwidth: show the last measurement.")
 @click.option(
     "--threads",
-    type=click.IntRange(1, 1024),
-    help="With --bandwidth: threads that read and copy. Default: all physical cores.",
+    type=Number(1, 1024),
+    help="With --bandwidth. Default: all physical cores.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, including the machine's details.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, including the machine's details.")
 @click.pass_context
 def command(
     ctx: click.Context, bandwidth: bool, names: tuple[str, ...], no_measure: bool, threads: int | None, as_json: bool
 ) -> None:
-    """Show what this machine can measure and what is missing.
+    """Show what this machine can measure, and what is missing.
 
-    Covers engines, devices, models and the state of the machine. Each line is ok, limited (works, with a drawback) or
-    missing, with a fix. The exit code is 1 when no engine is usable.
+    Each line is ok, limited (works, with a drawback) or missing, with a fix.
 
-    With --bandwidth, memory is measured by reading and copying with all cores, which takes a few seconds; the result is
-    kept for predictions. Plain decoding reads every active weight once per token, so its rate is at most about
-    bandwidth / bytes per token. The catalogue lists manufacturers' peaks, which programs do not reach. With --device,
-    only those entries are shown and nothing is measured. GPU memory is not measured.
+    --bandwidth reads and copies memory on all cores for a few seconds and keeps the result for predictions. Decoding
+    without speculation reads every active weight once per token, so its rate is at most about bandwidth / bytes per
+    token. The catalogue has the manufacturers' peaks, which programs do not reach. GPU memory is not measured; --device
+    measures nothing.
 
     \b
     Examples:
@@ -65,16 +63,14 @@ def command(
       specmeter doctor --device "RTX 3090" --device "M2 Ultra"
       SPECMETER_LLAMA_SERVER=~/llama.cpp/build/bin/llama-server specmeter doctor
 
-    \b
-    Exit codes: 0 an engine is usable, or the bandwidth was shown, 1 no engine is usable, 2 a name is not in the
-    catalogue (the nearest ones are named).
+    Exit codes: 0 an engine is usable, 1 none is, 2 wrong input.
     """
     if bandwidth or names:
         _show_bandwidth(names, threads, no_measure=no_measure, as_json=as_json)
         return
     for option, given in (("--no-measure", no_measure), ("--threads", threads)):
         if given:
-            raise UsageError(f"{option}: goes with --bandwidth", fix=f"add --bandwidth, or leave {option} out")
+            raise UsageError(f"{option}: only with --bandwidth", fix=f"add --bandwidth, or leave {option} out")
     with EnergyMeter(find_sources()) as meter:
         host = read_host().model_copy(update={"power_meter": meter.facts()})
     diagnoses = examine(host)

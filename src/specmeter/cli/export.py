@@ -20,18 +20,17 @@ from specmeter.text import counted
 @click.command()
 @click.argument("run", default="latest")
 @click.option(
-    "--format", "chosen", type=click.Choice(get_args(FormatName)), help="Default: by the ending of --out, else csv."
+    "--format", "chosen", type=click.Choice(get_args(FormatName)), help="Default: by the ending of --out, or csv."
 )
 @click.option(
-    "--table", type=click.Choice(get_args(TableName)), default="requests", show_default=True, help="What to export."
+    "--table", type=click.Choice(get_args(TableName)), default="requests", show_default=True, help="Table to export."
 )
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="File to write; default: stdout.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="File to write. Default: stdout.")
 def command(run: str, chosen: str | None, table: str, out: Path | None) -> None:
-    """Export the measurements of RUN, one row each, with every recorded field.
+    """Export the measurements of RUN, one per row, with every recorded field.
 
-    RUN is a run folder, the name of one under specmeter-runs/, or `latest` (the default: what was made last). Of an
-    advice, a schedule or a study, the runs that its answer rests on are exported; of several, the column `run` says
-    which.
+    RUN is a folder, the name of one under specmeter-runs/, or `latest` (the default). Of an advice, a schedule or a
+    study, all runs behind its answer are exported; the column `run` names them.
 
     \b
     Examples:

@@ -17,6 +17,7 @@ import click
 from specmeter import extensions
 from specmeter.cli.commands import root
 from specmeter.cli.streams import FULL, prepare_streams, swallow
+from specmeter.cli.usage import explained
 from specmeter.errors import SpecmeterError, forget_stop
 from specmeter.text import as_started, printable, printable_lines, program, quoted
 
@@ -45,14 +46,15 @@ def invoke(argv: list[str]) -> int:
     """Run the command line `argv`; returns the exit code and never lets a traceback reach the user."""
     prepare_streams()
     try:
-        result = root.main(args=argv, prog_name="specmeter", standalone_mode=False)
+        result = root.main(args=argv, prog_name="specmeter", standalone_mode=False, obj=tuple(argv))
         return result if isinstance(result, int) else 0
     except SpecmeterError as error:
-        click.echo(f"error: {as_started(printable_lines(str(error)))}", err=True)
-        return error.exit_code
+        return _refused(error)
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.ClickException as error:
+        if isinstance(error, click.UsageError) and (told := explained(error, argv)) is not None:
+            return _refused(told)
         if isinstance(error, click.UsageError) and error.ctx is not None:
             error.ctx.find_root().info_name = program()
         error.show()
@@ -80,6 +82,11 @@ def invoke(argv: list[str]) -> int:
         return _unexpected(error, argv)
     finally:
         forget_stop()
+
+
+def _refused(error: SpecmeterError) -> int:
+    click.echo(f"error: {as_started(printable_lines(str(error)))}", err=True)
+    return error.exit_code
 
 
 def _unexpected(error: Exception, argv: Sequence[str]) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from specmeter.cache import cache_dir
+from specmeter.cli.usage import joined
 from specmeter.engines.llama_cpp.spec import KV_TYPES
 from specmeter.engines.registry import installed, spec_of
 from specmeter.errors import ExperimentError, UsageError
@@ -27,8 +28,8 @@ from specmeter.show.terminal.console import errors, output, say_json
 from specmeter.show.terminal.progress import model_progress
 from specmeter.text import amount, percent, size
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, with sizes in bytes.")
-_OFFLINE = click.option("--offline", is_flag=True, help="Use only models already on this machine.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, sizes in bytes.")
+_OFFLINE = click.option("--offline", is_flag=True, help="Use only models on this machine.")
 _CACHE_LIMIT = 1000
 _CELL_LIMIT = 500
 _ENDLESS = 10_000
@@ -40,10 +41,10 @@ def command() -> None:
     """List, build, inspect and compare models.
 
     \b
-    A model is named by a REFERENCE:
+    REFERENCE names a model:
       models/qwen3.gguf                        a file
-      bench:moe-900m                           a bench model that comes with specmeter
-      bench:dense?size=2GB&quant=Q8_0          the same with another size or number format
+      bench:moe-900m                           a bundled bench model
+      bench:dense?size=2GB&quant=Q8_0          the same in another size or number format
       hf:OWNER/REPO/FILE.gguf                  a file on a hub, downloaded once
       hf:OWNER/REPO/FILE.gguf@REVISION         the same, pinned to a branch, tag or commit
 
@@ -58,7 +59,7 @@ def command() -> None:
 @command.command(name="list")
 @_JSON
 def list_models(as_json: bool) -> None:
-    """List bench models and the files in the cache.
+    """List bench models and cached files.
 
     \b
     Examples:
@@ -92,9 +93,9 @@ def list_models(as_json: bool) -> None:
 @_OFFLINE
 @_JSON
 def build(references: tuple[str, ...], offline: bool, as_json: bool) -> None:
-    """Make or download models now, so that a run does not have to.
+    """Make or download models before a run.
 
-    Prints the path of each model file; with --json its identity (SHA-256, size).
+    Prints the path of each file; with --json also its SHA-256 and size.
 
     \b
     Examples:
@@ -112,14 +113,14 @@ def build(references: tuple[str, ...], offline: bool, as_json: bool) -> None:
 
 @command.command()
 @click.argument("model", metavar="FILE|REFERENCE")
-@click.option("--kv-type-k", default="f16", show_default=True, help="K cache type to compute sizes for.")
-@click.option("--kv-type-v", default="f16", show_default=True, help="V cache type to compute sizes for.")
+@click.option("--kv-type-k", default="f16", show_default=True, help="Type of the K cache.")
+@click.option("--kv-type-v", default="f16", show_default=True, help="Type of the V cache.")
 @_OFFLINE
 @_JSON
 def inspect(model: str, kv_type_k: str, kv_type_v: str, offline: bool, as_json: bool) -> None:
     """Show what a model file contains and how many bytes one token reads.
 
-    Only the header is read. A missing bench model is made first, a model on a hub downloaded.
+    Only the header is read. A missing model is made or downloaded first.
 
     \b
     Examples:
@@ -129,7 +130,7 @@ def inspect(model: str, kv_type_k: str, kv_type_v: str, offline: bool, as_json: 
     """
     for flag, kind in (("--kv-type-k", kv_type_k), ("--kv-type-v", kv_type_v)):
         if kind not in KV_TYPES:
-            raise UsageError(f"{flag}: unknown type {kind!r}", fix=f"use one of {', '.join(KV_TYPES)}")
+            raise UsageError(f"{flag} {kind[:80]}: no such type", fix=f"use {joined(KV_TYPES)}")
     facts = read_facts(_located(model, offline))
     kv_bytes = facts.kv_bytes_per_token(kv_type_k, kv_type_v)
     if as_json:
@@ -149,8 +150,8 @@ def inspect(model: str, kv_type_k: str, kv_type_v: str, offline: bool, as_json: 
 def compare(ctx: click.Context, target: str, draft: str, offline: bool, as_json: bool) -> None:
     """Check whether DRAFT can draft for TARGET, and if not, why.
 
-    The conditions are llama.cpp's own; warnings cover what it does not check. When llama.cpp refuses a draft, its
-    server continues without speculation. The exit code is 1 when a condition fails.
+    The conditions are llama.cpp's; warnings cover what it does not check. If llama.cpp refuses a draft model, its
+    server continues without speculation. Exit code 1: a condition fails.
 
     \b
     Examples:
@@ -170,18 +171,18 @@ def compare(ctx: click.Context, target: str, draft: str, offline: bool, as_json:
 @click.option(
     "--format",
     "form",
-    metavar="FORM",
+    metavar="FORMAT",
     default="hf",
     show_default=True,
-    help="Form of the folder: hf, or one that an installed engine makes (onnx, openvino).",
+    help="Format of the folder: hf, or one of an installed engine (onnx, openvino).",
 )
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="The folder to make.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder to write.")
 @_OFFLINE
 def export(reference: str, form: str, out: Path, offline: bool) -> None:
     """Write a bench model for engines that do not read GGUF.
 
-    The folder is of Hugging Face's form, which transformers, vLLM, SGLang and mlx-lm read, or of another that is made
-    of it: the same weights, in 32 bits, and the same token ids.
+    The Hugging Face format is read by transformers, vLLM, SGLang and mlx-lm; other formats are made from it. All have
+    the same weights, in 32 bits, and the same token ids.
 
     \b
     Examples:
@@ -193,7 +194,7 @@ def export(reference: str, form: str, out: Path, offline: bool) -> None:
         with suppress(ExperimentError):
             forms.update(spec_of(name).forms)
     if form not in forms:
-        raise UsageError(f"--format {form[:80]}: unknown", fix=f"known here: {', '.join(forms)}")
+        raise UsageError(f"--format {form[:80]}: no such format", fix=f"use {joined(list(forms))}")
     forms[form](_located(reference, offline), out)
     output().say(str(out), wrap=False)
 
@@ -281,9 +282,9 @@ def _show(comparison: Compatibility) -> None:
     screen = output()
     screen.line()
     if comparison.accepted:
-        screen.say(f"llama.cpp accepts this draft ({comparison.method})")
+        screen.say(f"llama.cpp accepts this draft model ({comparison.method})")
     else:
-        screen.say("llama.cpp refuses this draft: its server would continue without speculation")
+        screen.say("llama.cpp refuses this draft model: its server would continue without speculation")
 
 
 def _print_table(table: Table) -> None:

@@ -13,6 +13,7 @@ from specmeter.analysis.prediction.costs import Costs
 from specmeter.analysis.prediction.sources import acceptance_of, costs_of, doubling
 from specmeter.analysis.prediction.speedup import predict, surface
 from specmeter.cli.settings import flag
+from specmeter.cli.usage import Number
 from specmeter.errors import UsageError
 from specmeter.messages import Message
 from specmeter.probe.files import load_probe
@@ -25,24 +26,24 @@ from specmeter.theory.arguments import numbers
 
 
 @click.command(name="predict")
+@click.option("--probe", "probe_file", type=click.Path(dir_okay=False, path_type=Path), help="Costs from this probe.")
+@click.option("--device", metavar="NAME", help="Costs from this device of the catalogue, with --model and --format.")
+@click.option("--model", metavar="NAME", help="Target model in the catalogue.")
 @click.option(
-    "--probe", "probe_file", type=click.Path(dir_okay=False, path_type=Path), help="Costs from a probe of this machine."
+    "--format", "number_format", default="Q4_K_M", metavar="FORMAT", show_default=True, help="Its number format."
 )
-@click.option("--device", help="Costs from a device in the catalogue, with --model and --format.")
-@click.option("--model", help="Target, by its name in the catalogue.")
-@click.option("--format", "number_format", default="Q4_K_M", show_default=True, help="Number format of the target.")
-@click.option("--draft-model", help="Draft model, by its name in the catalogue; without one, drafts cost nothing.")
-@click.option("--draft-format", help="Number format of the draft. Default: that of the target.")
-@click.option("--context", type=int, default=512, show_default=True, help="Tokens in the context (catalogue only).")
+@click.option("--draft-model", metavar="NAME", help="Draft model in the catalogue. Default: drafting costs nothing.")
+@click.option("--draft-format", metavar="FORMAT", help="Its number format. Default: the target's.")
+@click.option("--context", type=Number(), default=512, show_default=True, help="Tokens in the context, with --device.")
 @click.option("--gamma", "gammas", metavar="N,N,...", help="Draft lengths. Default: 1, 2, 3, 4, 6, 8, 12, 16.")
-@click.option("--clients", metavar="N,N,...", help="Requests at once, too; the probe needs --batch for that.")
-@click.option("--alpha", type=float, help="Acceptance: one probability for every position.")
-@click.option("--rates", metavar="A,A,...", help="Acceptance: P(accepted | all before it were), by position.")
-@click.option("--acceptance-from", "run", metavar="RUN", help="Acceptance as measured in a run.")
-@click.option("--kind", help="Only prompts of this kind (with --acceptance-from).")
-@click.option("--arm", "arm_id", help="Only this arm (with --acceptance-from).")
-@click.option("--no-draft", is_flag=True, help="Predict n-gram drafting even if the probe has a draft model.")
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option("--clients", metavar="N,N,...", help="Numbers of clients; needs a probe with --batch.")
+@click.option("--alpha", type=Number(whole=False), help="Acceptance rate, the same at every position.")
+@click.option("--rates", metavar="A,A,...", help="Acceptance rate by position, given that all before were accepted.")
+@click.option("--acceptance-from", "run", metavar="RUN", help="Acceptance measured in this run.")
+@click.option("--kind", metavar="KIND", help="Only prompts of this type, with --acceptance-from.")
+@click.option("--arm", "arm_id", metavar="ID", help="Only this configuration, with --acceptance-from.")
+@click.option("--no-draft", is_flag=True, help="Predict n-grams, even if the probe has a draft model.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     probe_file: Path | None,
     device: str | None,
@@ -61,12 +62,12 @@ def command(
     no_draft: bool,
     as_json: bool,
 ) -> int:
-    """Predict the speedup for each draft length, with its uncertainty, without measuring.
+    """Predict the speedup of each draft length without measuring.
 
-    Costs come from a probe (`--probe`) or from the catalogue alone (`--device`, `--model`, `--format`). Acceptance is
-    given (`--alpha`, `--rates`), taken from a run (`--acceptance-from`), or an assumed range. A second table shows the
-    speedup for every alpha, the best draft length, and the alpha below which speculation loses. With `--clients`
-    another one shows the speedup for so many requests at once, and at how many speculation stops paying.
+    Costs come from a probe (--probe) or the catalogue (--device, --model, --format). Acceptance is given (--alpha,
+    --rates), measured in a run (--acceptance-from), or a range. A second table has the speedup for every alpha, the
+    best draft length, and the alpha below which speculation loses; with --clients a third one has the speedup for each
+    number of clients, and where speculation stops paying.
 
     \b
     Examples:
@@ -75,15 +76,14 @@ def command(
       specmeter predict --probe probe.json --alpha 0.7 --clients 1,2,4,8
       specmeter predict --device "RTX 3090" --model Qwen3.5-35B-A3B --format Q4_K_M \\
           --draft-model Qwen3.5-0.8B --draft-format Q8_0 --alpha 0.7
-
-    \b
-    Exit codes: 0 predicted, 2 unknown names, impossible numbers, or no such probe or run.
     """
     wanted = _whole("--gamma", gammas, "draft lengths") if gammas is not None else doubling(16)
     at_once = _whole("--clients", clients, "numbers of clients") if clients is not None else []
     probe = _probe(probe_file)
     if at_once and probe is None:
-        raise UsageError("--clients: the catalogue says nothing of several requests", fix="probe with --batch 1,2,4,8")
+        raise UsageError(
+            "--clients: needs a probe", fix="run `specmeter probe MODEL --batch 1,2,4,8`, and add --probe FILE"
+        )
     named = Message("costs.probe", name="" if probe_file is None else probe_file.name)
     costs = costs_of(
         probe, named, device, model, number_format, draft_model, draft_format, context, no_draft=no_draft, flag=flag
@@ -120,7 +120,7 @@ def _probe(file: Path | None) -> Probe | None:
 def _whole(option: str, text: str, what: str) -> list[int]:
     values = _numbers(option, text, "2,4,8")
     if not all(float(value).is_integer() and value >= 1 for value in values):
-        raise UsageError(f"{option} {text[:80]}: {what} are whole numbers of at least 1", fix=f"write {option} 2,4,8")
+        raise UsageError(f"{option} {text[:80]}: {what} are whole numbers, 1 or more", fix=f"write {option} 2,4,8")
     return [int(value) for value in values]
 
 
@@ -131,6 +131,6 @@ def _numbers(option: str, text: str, example: str) -> list[float]:
             raise ValueError
         values = [float(part) for part in parts]
     except ValueError:
-        raise UsageError(f"{option} {text[:80]}: is not a list of numbers", fix=f"write {option} {example}") from None
+        raise UsageError(f"{option} {text[:80]}: not a list of numbers", fix=f"write {option} {example}") from None
     numbers(option, values)
     return values

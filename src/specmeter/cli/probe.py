@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import click
 
+from specmeter.cli.usage import Number
 from specmeter.errors import UsageError
 from specmeter.host.machine import read_host
 from specmeter.models.facts import read_header
@@ -25,45 +26,43 @@ from specmeter.show.terminal.report import print_report
 
 @click.command(name="probe")
 @click.argument("target")
-@click.option("--draft", help="Draft model; its cost is measured too.")
+@click.option("--draft", metavar="MODEL", help="Also measure this draft model.")
 @click.option(
     "--source",
     type=click.Choice(["libllama", "server"]),
     default="libllama",
     show_default=True,
-    help="Measure forwards directly, or estimate them from a server with synthetic acceptance.",
+    help="Time forward passes directly, or estimate them from a server with synthetic acceptance.",
 )
 @click.option(
     "--tokens",
     metavar="N,N..M",
-    help="Values of n, such as 1..9,17,33. Default: 1..33; with a server 1,2,3,5,9,17.",
+    help="Values of n, such as 1..9,17,33. Default: 1..33; server: 1,2,3,5,9,17.",
 )
 @click.option(
     "--depth",
-    type=click.IntRange(1, 1_000_000),
-    help="Tokens in the context beforehand. Default: 128; with a server 256.",
+    type=Number(1, 1_000_000),
+    help="Tokens already in the context. Default: 128; server: 256.",
 )
-@click.option("--repeats", type=click.IntRange(1, 1000), help="Rounds over all n. Default: 9; with a server 6.")
+@click.option("--repeats", type=Number(1, 1000), help="Rounds over all n. Default: 9; server: 6.")
 @click.option(
     "--batch",
     metavar="B,B..M",
-    help="Measure T(b, n) too, forwards over b sequences of n tokens each, such as 1,2,4,8,16,32.",
+    help="Also measure T(b, n), over b sequences of n tokens each, such as 1,2,4,8,16,32.",
 )
-@click.option("--threads", type=click.IntRange(1, 1024), help="Default: all physical cores.")
-@click.option("--gpu-layers", type=click.IntRange(0, 100_000), help="Layers to offload. Default: the engine decides.")
-@click.option("--binary", metavar="FILE", help="A native llama-server, with --source server.")
-@click.option("--text", "text_file", type=click.Path(path_type=Path), help="Text to run over. Default: a bundled text.")
-@click.option(
-    "--routing", is_flag=True, help="Record which experts the text and random tokens choose, instead of timing."
-)
-@click.option("--routing-tokens", type=click.IntRange(2, 10_000_000), default=4096, show_default=True)
+@click.option("--threads", type=Number(1, 1024), help="Threads. Default: all physical cores.")
+@click.option("--gpu-layers", type=Number(0, 100_000), help="Layers on the GPU. Default: the engine decides.")
+@click.option("--binary", metavar="FILE", help="Your own llama-server, with --source server.")
+@click.option("--text", "text_file", type=click.Path(path_type=Path), help="Text to read. Default: a bundled text.")
+@click.option("--routing", is_flag=True, help="Record which experts the text and random tokens use, instead of timing.")
+@click.option("--routing-tokens", type=Number(2, 10_000_000), default=4096, show_default=True, help="Tokens to read.")
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="File to write. Default: where predictions look for it.",
+    help="File to write. Default: where `run`, `explain` and `predict` look for it.",
 )
-@click.option("--offline", is_flag=True, help="Use only models that are on this machine already.")
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option("--offline", is_flag=True, help="Use only models on this machine.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     target: str,
     draft: str | None,
@@ -82,17 +81,17 @@ def command(
     offline: bool,
     as_json: bool,
 ) -> None:
-    """Measure T(n), the time of a forward of TARGET over n tokens: the cost of verification.
+    """Measure T(n), the time of a forward pass of TARGET over n tokens: the cost of verifying n tokens.
 
-    All n are measured in rounds, each at another place of a real text. The result shows v(n) = T(n) / T(1), which cost
-    models fit, and the acceptance at which a draft pays; it is kept for predictions. For an MoE target the experts that
-    consecutive tokens choose are recorded as well. TARGET and --draft are model references (see `specmeter models`).
+    All n are measured in rounds, each at another place of a real text. The result shows T(n) / T(1), the cost models
+    that fit, and the acceptance at which a draft model pays. It is kept for predictions. For an MoE model the experts
+    that consecutive tokens use are recorded too. TARGET and --draft are models (see `specmeter models`).
 
-    With --batch, forwards over several sequences are timed as well: what verification costs while other requests share
-    the machine. Their n are those of --tokens, else 1,2,3,5,9; shapes of more than 512 tokens are left out.
+    --batch also times several sequences at once: the cost of verifying while other requests share the machine, for n of
+    --tokens or 1,2,3,5,9, and up to 512 tokens in all.
 
-    With --routing no curve is timed. The experts of every token and layer are kept in a file (one or two bytes each);
-    their unions, overlap, balance and speed are shown beside those of random tokens, which is what llama-bench decodes.
+    --routing times nothing. It writes the experts of every token and layer to a file, and compares their number,
+    overlap and balance with those of random tokens, which llama-bench decodes.
 
     \b
     Examples:
@@ -102,10 +101,6 @@ def command(
       specmeter probe model.gguf --source server --binary ~/llama.cpp/build/bin/llama-server
       specmeter probe bench:moe-400m --routing --text my-prompts.txt
       specmeter probe bench:moe-400m --json | jq '.probe.target_ms.points[] | [.tokens, .ms.point]'
-
-    \b
-    Exit codes: 0 measured, 2 the models do not fit (into memory, or together) or a flag cannot be used,
-    3 the engine failed, 130 interrupted (nothing is kept).
     """
     text = None if text_file is None else make.read_text(text_file)
     counts = parse_numbers(tokens, "--tokens", MAX_TOKENS) if tokens is not None else ()
@@ -115,7 +110,7 @@ def command(
     host = read_host()
     if host.busy_processes:
         busy = ", ".join(host.busy_processes)
-        screen.say(f"warning: other programs are busy: {busy}; measured times will be too long", wrap=False)
+        screen.say(f"warning: other programs are busy ({busy}); times will be too long", wrap=False)
     if routing:
         for flag, given in (
             ("--draft", draft),
@@ -126,10 +121,10 @@ def command(
         ):
             if given is not None:
                 raise UsageError(
-                    f"{flag} is for timing; it cannot be combined with --routing", fix=f"leave out {flag} or --routing"
+                    f"{flag}: not with --routing, which times nothing", fix=f"leave out {flag} or --routing"
                 )
         if source != "libllama":
-            raise UsageError("a server does not show its experts", fix="leave --source server out")
+            raise UsageError("--source server: does not report experts", fix="leave it out")
         model = _model("target", target, offline, screen)
         path, summary = _read_routing(model, settings, text, routing_tokens, out, screen)
         print_report(probe_report.routing(model, summary, path), as_json=as_json)
@@ -152,7 +147,7 @@ def command(
     if missing := sorted(set(counts or make.TOKENS[source]) - {point.tokens for point in probe.target_ms.points}):
         shown = ", ".join(map(str, missing))
         screen.say(
-            f"left out: n = {shown}; no draft of that length was verified whole; use --source libllama", wrap=False
+            f"left out: n = {shown}; no draft of that length was accepted whole; use --source libllama", wrap=False
         )
     if sequences and (large := [b for b in sequences if b not in {point.sequences for point in probe.batches}]):
         shown = ", ".join(map(str, large))
@@ -167,10 +162,10 @@ def parse_numbers(given: str, flag: str, most: int) -> tuple[int, ...]:
         first, dots, last = part.strip().partition("..")
         ends = (first, last if dots else first)
         if not all(end.isascii() and end.isdecimal() and len(end) <= 6 for end in ends):
-            raise UsageError(f"{flag} {part.strip()[:40]!r}: not a number or a range", fix="write 1..9,17,33")
+            raise UsageError(f"{flag} {part.strip()[:40]}: not a number or a range", fix="write 1..9,17,33")
         low, high = map(int, ends)
         if not 1 <= low <= high <= most:
-            raise UsageError(f"{flag} {part.strip()}: not within 1..{most}, ascending", fix="write 1..9,17,33")
+            raise UsageError(f"{flag} {part.strip()}: not an ascending range within 1..{most}", fix="write 1..9,17,33")
         found.update(range(low, high + 1))
     return tuple(sorted(found))
 

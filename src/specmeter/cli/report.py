@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from specmeter.cli.settings import Finite, language_option
+from specmeter.cli.settings import language_option
+from specmeter.cli.usage import Number
 from specmeter.errors import UsageError
 from specmeter.extensions import INSTALL
 from specmeter.probe.files import load_probe
@@ -36,32 +37,31 @@ from specmeter.text import counted
     "--published",
     multiple=True,
     metavar="NAME",
-    help="Show a published study from its document's numbers instead of a run; `apple`: all studies on "
-    "Apple machines; `list`: their names. With --site, beside the RUNs; repeatable.",
+    help="Show this study's published numbers; `apple`: all studies on Apple machines; `list`: their names. "
+    "With --site: in addition to the RUNs; repeatable.",
 )
 @click.option(
     "--site",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="Build a static site of all RUNs in this folder: an index, a page of each, its data to download.",
+    help="Write a static site into this folder: an index, and a page and data of each RUN.",
 )
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="File to write (.html is added to a name without an ending); default: report.html in RUN, or "
-    "NAME-published.html in this folder.",
+    help="File to write. Default: report.html in RUN, or NAME-published.html here.",
 )
 @language_option
 @click.option("--open", "open_", is_flag=True, help="Open it in the browser.")
 @click.option(
     "--probe",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Probe of the target: adds the cost of a forward over n tokens, and the experts it reads.",
+    help="Add this probe: the cost of a forward pass over n tokens, and the experts it reads.",
 )
 @click.option(
     "--figures",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Write every chart as a figure into this folder, instead of the page.",
+    help="Write all charts as figures into this folder, instead of the page.",
 )
 @click.option(
     "--format",
@@ -69,23 +69,23 @@ from specmeter.text import counted
     default="svg",
     show_default=True,
     metavar="LIST",
-    help="Format of figures: svg, png, pdf, or several with commas.",
+    help="Formats of figures, with commas: svg, png, pdf.",
 )
 @click.option(
     "--style",
     type=click.Choice(list(STYLES)),
-    help="Figures for one column of a paper (8.5 cm, 7-point type), or across two (17.5 cm, 8 points).",
+    help="Figures for one column of a paper (8.5 cm, 7-point type) or two (17.5 cm, 8 points).",
 )
-@click.option("--width", type=Finite(3, 100), help="Width of figures in centimetres; default: 16, or --style's.")
+@click.option("--width", type=Number(3, 100, whole=False), help="Width of figures in cm. Default: 16, or --style's.")
 @click.option(
     "--tables",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Write the tables (Markdown, CSV, LaTeX) and every request into this folder, instead of the page.",
+    help="Write all tables (Markdown, CSV, LaTeX) and requests into this folder, instead of the page.",
 )
 @click.option(
     "--columns",
     metavar="LIST",
-    help="Columns of the LaTeX tables, with commas, as the CSV files call them: arm,speedup; default: all.",
+    help="Columns of the LaTeX tables, by their CSV names, such as arm,speedup. Default: all.",
 )
 def command(
     runs: tuple[str, ...],
@@ -102,20 +102,17 @@ def command(
     tables: Path | None,
     columns: str | None,
 ) -> None:
-    """Write the results of RUN as one HTML page that opens offline, or as figures and tables for a paper.
+    """Write the results of RUN as one HTML page that works offline, or as figures and tables for a paper.
 
-    RUN is the folder of a run, an advice, a schedule or a study, the name of one under specmeter-runs/, or `latest`
-    (the default: what was made last). The page loads nothing from elsewhere. Figures need
+    RUN is a folder, the name of one under specmeter-runs/, or `latest` (the default). Figures need
     `pip install 'specmeter[figures]'`.
 
-    With --published, the page shows the numbers a document printed: which are impossible or implausible, what they say
-    about each claim, and the document's tables and figures drawn from them.
+    --published shows the numbers that a document printed: which are impossible or implausible, what they say about each
+    claim, and its tables and figures.
 
-    With --site, RUNs of every sort become pages of a site, which load nothing from elsewhere and work on any web server
-    or as files. The index shows the answer of each run, and for each study how many of its document's claims are
-    supported, contradicted, or undecided. Without RUN and --published, all under specmeter-runs/ are included;
-    unreadable ones are left out, as stderr and the index say. A site already in FOLDER is overwritten; a folder that
-    holds anything else is refused.
+    --site writes a site that works on any web server or as files. Its index shows the answer of each run, and how many
+    of each study's claims are supported, contradicted or undecided. Without RUN and --published it has everything under
+    specmeter-runs/ that can be read. A site already in the folder is overwritten; other files there are an error.
 
     \b
     Examples:
@@ -127,9 +124,6 @@ def command(
       specmeter report --published list
       specmeter report --site public
       specmeter report --site public results/monday moe-306-20261121-101500 --published moe-306
-
-    \b
-    Exit codes: 0 written, 2 no such run or study, or a file that cannot be written.
     """
     if out is not None and not out.suffix and not out.exists():
         out = out.with_name(f"{out.name}.html")
@@ -165,7 +159,7 @@ def _tables(shown: Shown, folder: Path, columns: Sequence[str]) -> list[Path]:
         heads = {name for path in written if path.suffix == ".csv" for name in _head(path)}
         heads -= {f"{name}_{part}" for name in heads for part in ("low", "high", "level", "n", "of")}
         if unknown := [name for name in columns if name not in heads]:
-            raise UsageError(f"--columns {unknown[0]}: no table has it", fix=f"choose from {', '.join(sorted(heads))}")
+            raise UsageError(f"--columns {unknown[0]}: in no table", fix=f"use one of {', '.join(sorted(heads))}")
     return written
 
 
@@ -178,13 +172,13 @@ def _only(runs: Sequence[str], published: Sequence[str]) -> tuple[str | None, st
     """(the run, the published study): one of them, or neither."""
     if runs and published:
         raise UsageError(
-            f"--published {published[0]}: this shows a document's numbers, not those of {runs[0]}",
-            fix="leave out RUN or --published; a site (--site FOLDER) has both",
+            f"--published {published[0]}: shows a document's numbers, not those of {runs[0]}",
+            fix="leave out RUN or --published; --site FOLDER takes both",
         )
     if len(named := (*runs, *published)) > 1:
         raise UsageError(
-            f"report: {counted(len(named), 'name')} are given, and a page shows one",
-            fix="name one, or write them all as a site with --site FOLDER",
+            f"report: {counted(len(named), 'run')} given, and a page shows one",
+            fix="give one, or write a site of all with --site FOLDER",
         )
     return (runs[0] if runs else None), (published[0] if published else None)
 
@@ -192,8 +186,8 @@ def _only(runs: Sequence[str], published: Sequence[str]) -> tuple[str | None, st
 def _refuse_beside_site(others: Mapping[str, object]) -> None:
     if given := [option for option, value in others.items() if value is not None]:
         raise UsageError(
-            f"{', '.join(given)}: does not go with --site, whose pages have a place in its folder",
-            fix=f"leave {' and '.join(given)} out, or --site",
+            f"{', '.join(given)}: not with --site",
+            fix=f"leave out {' and '.join(given)}, or --site",
         )
 
 
@@ -218,7 +212,7 @@ def _named(run: str, probe: Path | None, languages: Sequence[str]) -> Shown:
         return needed(run).shown(folder, languages) if sort == "study" else _advised(folder, languages)
     document = read_document(folder, named=() if probe is None else [(probe.name, load_probe(probe))])
     if document.unread_study is not None:
-        errors().say(f"this run belongs to the study {document.unread_study}, whose claims are left out: {INSTALL}")
+        errors().say(f"this run is part of the study {document.unread_study}, whose claims are left out: {INSTALL}")
     return Shown(
         lambda: document_figures(document).values(),
         lambda to, only: write_tables(document, to, languages, only),
@@ -249,4 +243,4 @@ def _advised(folder: Path, languages: Sequence[str]) -> Shown:
 
 def _refuse_probe(probe: Path | None, other: str) -> None:
     if probe is not None:
-        raise UsageError(f"--probe {probe}: belongs to a run, not to {other}", fix="leave it out, or name a run")
+        raise UsageError(f"--probe {probe}: only for runs, not for {other}", fix="leave it out, or give a run")

@@ -16,17 +16,30 @@ from specmeter.analysis.answer import least_units
 from specmeter.analysis.reading import Measured, read_run
 from specmeter.cli.settings import (
     ENGINE_GROUP,
+    MODEL_HELP,
+    OUT_HELP,
     GroupedCommand,
-    Lengths,
+    Heading,
     addresses,
     draft_option,
+    dry_run_option,
+    hub_option,
+    json_option,
     load_by,
     load_options,
+    naming_options,
+    new_option,
+    offline_option,
+    prompts_option,
+    quiet_option,
+    refuse_hub,
     set_by,
     setting_options,
     url_options,
+    variant_option,
 )
 from specmeter.cli.streams import stop_like_ctrl_c
+from specmeter.cli.usage import Number, Numbers
 from specmeter.engines.registry import spec_of
 from specmeter.errors import UsageError
 from specmeter.experiments.described import Described, refuse_absent_prompts, refuse_engine
@@ -63,107 +76,96 @@ def _example(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
 
 
 _GROUPS = {
-    "What is measured": (
-        *("targets", "drafts", "gamma", "ngram", "methods", "prompts", "variants", "faithful", "overrides"),
-    ),
-    "How much of it": ("blocks", "max_tokens"),
-    "Several clients": ("clients", "rate", "depth", "slo_ttft", "slo_tpot"),
-    "A server that runs": ("urls", "baseline_url"),
+    Heading.CANDIDATES: ("targets", "drafts", "gamma", "ngram", "methods"),
+    Heading.EXPERIMENT: ("variants", "faithful", "overrides", "save", "schema", "example"),
+    Heading.PROMPTS: ("prompts",),
+    Heading.AMOUNT: ("blocks", "max_tokens"),
+    Heading.LOAD: ("clients", "rate", "depth", "slo_ttft", "slo_tpot"),
+    Heading.SERVERS: ("urls", "baseline_url"),
     **ENGINE_GROUP,
-    "Where it goes": ("out", "new", "save"),
-    "What is shown": ("dry_run", "quiet", "progress_as", "watch", "details", "as_json", "schema", "example"),
+    Heading.FOLDER: ("out", "new"),
+    Heading.DISPLAY: ("dry_run", "quiet", "progress_as", "watch", "details", "as_json"),
 }
 
 
 @click.command(name="run", cls=GroupedCommand, groups=_GROUPS)
 @click.argument("what", nargs=-1, metavar="EXPERIMENT|TARGET...")
-@click.option("-m", "--model", "targets", multiple=True, metavar="MODEL", help="A target; the same as TARGET.")
-@draft_option("A draft model for the targets; repeatable.")
+@click.option("-m", "--model", "targets", multiple=True, metavar="MODEL", help=MODEL_HELP)
+@draft_option("A draft model; repeatable.")
 @click.option(
     "--gamma",
     "--spec-draft-n-max",
     "--draft-max",
     "--draft-n",
     "gamma",
-    type=Lengths(),
-    help="Draft lengths to try, such as 2,4,8 (the default).",
+    type=Numbers(Number(1, 1024), "2,4,8"),
+    help="Draft lengths. Default: 2,4,8.",
 )
-@click.option("--ngram", is_flag=True, help="Try n-grams of 6 tokens as well, which need no draft model.")
+@click.option("--ngram", is_flag=True, help="Also try n-grams of 6 tokens, which need no draft model.")
 @click.option(
     "--method",
     "--spec-type",
     "methods",
     multiple=True,
     metavar="METHOD",
-    help="How to draft, by the engine's name; repeatable. Default: draft-simple, or what the engine has instead.",
+    help="Drafting method, by the engine's name; repeatable. Default: draft-simple, or the engine's own.",
 )
-@click.option(
-    "--prompts",
-    multiple=True,
-    metavar="FILE",
-    help="Your prompts: .txt with one per line, .csv with a header, .jsonl or .json (also chats); repeatable.",
-)
+@prompts_option
 @load_options
-@url_options("Measure a server that already runs")
-@click.option("-hf", "--hf-repo", "hub", hidden=True, multiple=True)
+@url_options("Measure a running server")
+@hub_option
 @setting_options(repeats=True)
 @click.option(
     "--save",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the experiment that these options describe into a file, to run or to extend.",
+    help="Write these options as an experiment file.",
 )
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Run folder; an unfinished run in it is resumed. Default: a new folder under specmeter-runs/.",
+    help=OUT_HELP,
 )
-@click.option(
-    "--variant",
-    "variants",
-    multiple=True,
-    metavar="NAME",
-    help="Run this variant of the experiment; repeatable, later ones override earlier ones.",
-)
+@variant_option
 @click.option(
     "--faithful",
     is_flag=True,
-    help="Arrange the run as the repeated study did; short for --variant faithful.",
+    help="Measure in the original study's order; short for --variant faithful.",
 )
 @click.option(
     "--set",
     "overrides",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Change a value of the file, after variants; repeatable.",
+    help="Set a key of the file, after variants; repeatable.",
 )
-@click.option("--dry-run", is_flag=True, help="Only show what would be done, and what it needs.")
-@click.option("--new", is_flag=True, help="Start anew even where the same is unfinished.")
-@click.option("--offline", is_flag=True, help="Use only models already on this machine.")
+@dry_run_option
+@new_option
+@offline_option
 @click.option(
     "--probe",
     "probe_files",
     multiple=True,
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Predict arms (configurations) from this probe before measuring; repeatable. Default: the newest that fits.",
+    help="Predict from this probe before measuring; repeatable. Default: the newest that fits.",
 )
-@click.option("--quiet", is_flag=True, help="No progress; only the answer, and errors.")
+@quiet_option
 @click.option(
     "--progress",
     "progress_as",
     type=click.Choice(["text", "json"]),
     default="text",
-    help="json: one JSON object a line on standard error, for programs.",
+    help="json: one JSON object per line on stderr.",
 )
-@click.option("--watch", is_flag=True, help="Show it in the browser meanwhile, on this machine alone (see `serve`).")
-@click.option("--details", is_flag=True, help="Print everything that was found, as `show --details` does.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result (or the dry run) as JSON.")
+@click.option("--watch", is_flag=True, help="Show progress in the browser (see `serve`).")
+@click.option("--details", is_flag=True, help="Print all results, as `show --details` does.")
+@json_option
 @click.option(
     "--schema",
     is_flag=True,
     is_eager=True,
     expose_value=False,
     callback=_schema,
-    help="Print the keys of a file as JSON Schema, for editors and for reading.",
+    help="Print the keys of experiment files as JSON Schema.",
 )
 @click.option(
     "--example",
@@ -171,7 +173,7 @@ _GROUPS = {
     is_eager=True,
     expose_value=False,
     callback=_example,
-    help="Print a complete example file.",
+    help="Print an example file.",
 )
 @click.pass_context
 def command(
@@ -202,13 +204,13 @@ def command(
     as_json: bool,
     **settings: Any,
 ) -> int:
-    """Run an experiment, or resume it where it was left.
+    """Run an experiment, or resume it.
 
-    EXPERIMENT is a bundled name or a YAML file. TARGET is a model: a GGUF file, hf:OWNER/REPO/FILE.gguf, bench:NAME or,
-    of the mock engine, mock:NAME; options say the rest, under llama.cpp's names where it has them.
+    EXPERIMENT is a bundled name or a YAML file. TARGET is a model: a GGUF file, hf:OWNER/REPO/FILE.gguf, bench:NAME, or
+    mock:NAME of the mock engine; options have llama.cpp's names where it has them.
 
-    Every request is on disk before the next one starts (under a load: every cell before the next one): after Ctrl-C, a
-    crash or a power cut, the same command measures exactly what is missing.
+    Every request is on disk before the next one starts (under a load: every cell). After Ctrl-C, a crash or a power cut
+    the same command measures what is missing.
 
     \b
     Examples:
@@ -225,22 +227,18 @@ def command(
       specmeter run --schema > experiment.schema.json
 
     \b
-    Editors with a YAML language server check and complete a file that starts with
+    To have an editor check and complete a file, begin it with
       # yaml-language-server: $schema=experiment.schema.json
-
-    \b
-    Exit codes: 0 every request was measured, 1 checks found numbers invalid, 2 the experiment or a model
-    cannot be used, 3 the engine failed for some requests, 130 interrupted (run again to resume).
     """
-    if hub:
-        raise UsageError(f"-hf {hub[0]}: a file is needed, not a repository", fix="write hf:OWNER/REPO/FILE.gguf")
+    refuse_hub(hub)
     clients, lengths = load_by(settings), gamma or ()
     described = Described((*what, *targets), drafts, methods, lengths, ngram, settings["engine"])
     described = replace(described, prompts=prompts, load=clients)
     described = replace(described, servers=_servers(described, settings, urls, baseline_url))
     changes = (*set_by(settings), *overrides)
     variants = (*(("faithful",) if faithful else ()), *variants)
-    loaded = _loaded(described, what, changes, variants, save)
+    with naming_options(settings):
+        loaded = _loaded(described, what, changes, variants, save)
     screen = JsonScreen(quiet=quiet) if progress_as == "json" else errors(quiet=quiet)
     if save is not None:
         screen.say(f"experiment saved: {save}", wrap=False)
@@ -250,7 +248,7 @@ def command(
         from specmeter.show.terminal.plan import print_plan
 
         if out is not None and out.exists():
-            ctx.fail(f"--dry-run writes nothing, but --out {out} exists already; leave one of them out")
+            raise UsageError(f"--out {out}: exists, and --dry-run writes nothing", fix="leave one of them out")
         print_plan(make_plan(loaded, offline=offline), as_json=as_json)
         return 0
 
@@ -277,7 +275,7 @@ def command(
         raise
     passes = _answer(folder, *certified, as_json=as_json, details=details)
     if state.state != "complete":
-        screen.say(f"{state.failed} of {state.planned} requests failed; the same command tries them again")
+        screen.say(f"{state.failed} of {state.planned} requests failed; the same command retries them")
     if wait is not None:
         wait()
     if state.state != "complete":
@@ -329,13 +327,11 @@ _STARTED_WITH = {
 def _servers(
     described: Described, settings: dict[str, Any], urls: Sequence[str], baseline_url: str | None
 ) -> dict[str, Any]:
-    """The servers that are named; none where nothing is. Raises `UsageError` for what only those can be told that
+    """The servers that are given; none if there are none. Raises `UsageError` for what only those can be told that
     specmeter starts."""
     if not urls:
         if baseline_url is not None:
-            raise UsageError(
-                "--baseline-url: there is nothing to compare with it", fix="name the other server by --url"
-            )
+            raise UsageError("--baseline-url: no other server to compare with", fix="add the other server with --url")
         return {}
     given = {
         "--draft": described.drafts,
@@ -345,7 +341,8 @@ def _servers(
     } | {option: settings[name] is not None for option, name in _STARTED_WITH.items()}
     if told := [option for option, value in given.items() if value]:
         raise UsageError(
-            f"{', '.join(told)}: a server that runs works as it was started", fix="leave it out, or start it so"
+            f"{', '.join(told)}: cannot be set on a running server",
+            fix="leave it out, and start the server with it",
         )
     first, *others = addresses(urls)
     found: dict[str, Any] = {"url": first} | ({"others": others} if others else {})
@@ -360,14 +357,14 @@ def _loaded(
     if described.servers:
         return _described(described, changes, variants, save)
     if not described.targets:
-        raise UsageError("run: nothing is named", fix="name an experiment (`specmeter run demo`) or a GGUF file")
+        raise UsageError("run: no experiment or model given", fix="write `specmeter run demo`, or give a GGUF file")
     others = [it for it in what if not means_a_model(it)]
     if not others:
         return _described(described, changes, variants, save)
     if len(described.targets) > 1:
         raise UsageError(
-            f"{others[0]} is not a model; {counted(len(described.targets), 'name')} are given",
-            fix="name one experiment, or models alone (GGUF files, hf:..., bench:... or mock:...)",
+            f"{others[0]}: not a model, and {counted(len(described.targets), 'name')} are given",
+            fix="give one experiment, or only models (GGUF files, hf:..., bench:... or mock:...)",
         )
     options = {
         "--draft": described.drafts,
@@ -380,9 +377,8 @@ def _loaded(
     }
     if given := [option for option, value in options.items() if value]:
         raise UsageError(
-            f"{', '.join(given)}: goes with a model, and {others[0]} is an experiment, which says that itself",
-            fix="change it with --set, for example --set arms.0.gamma=[2,4,8] or --set load.clients=[1,4]; or name a "
-            "GGUF file instead of it",
+            f"{', '.join(given)}: only for models, and {others[0]} is an experiment",
+            fix="use --set, for example --set arms.0.gamma=[2,4,8] or --set load.clients=[1,4]; or give a GGUF file",
         )
     return load(others[0], changes, variants=variants)
 
@@ -394,7 +390,7 @@ def _described(
     from specmeter.models import bench
 
     if variants:
-        raise UsageError("--variant: models have no variants", fix="leave it out, or name an experiment")
+        raise UsageError("--variant: models have no variants", fix="leave it out, or give an experiment")
     refuse_absent_prompts(described.prompts)
     kept = None if save is None else _kept(save)
     keys = described.keys(Path() if save is None else save.parent)
@@ -416,13 +412,11 @@ def _described(
     files = [spec for spec in loaded.experiment.workloads if not workloads.needs_tokenizer(spec)]
     workloads.load(files, base_dir=save.parent.absolute())  # what is saved can be run
     if kept not in (None, loaded.text.encode()):
-        raise UsageError(
-            f"--save {save}: is there already, and another experiment", fix="name another file, or remove it"
-        )
+        raise UsageError(f"--save {save}: exists, with another experiment", fix="give another file, or remove it")
     try:
         write_whole(save, loaded.text.encode())
     except OSError as error:
-        raise UsageError(f"--save {save}: cannot be written ({error.strerror})", fix="name another file") from None
+        raise UsageError(f"--save {save}: cannot be written ({error.strerror})", fix="give another file") from None
     return load(str(save.absolute()))
 
 
@@ -434,18 +428,18 @@ def _kept(save: Path) -> bytes | None:
     if save.suffix.lower() not in {".yaml", ".yml"}:
         named = "an empty name" if save == Path() else f"{save}"
         raise UsageError(
-            f"--save: {named} is not the name of an experiment file",
-            fix="end it in .yaml, for example --save mine.yaml",
+            f"--save: {named} does not end in .yaml",
+            fix="write --save mine.yaml, for example",
         )
     try:
         with open_regular(save) as file:
             return file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         if is_link(save):
-            raise UsageError(f"--save {save}: is a link to nothing", fix="name another file, or remove it") from None
+            raise UsageError(f"--save {save}: a broken link", fix="give another file, or remove it") from None
         return None
     except OSError as error:
-        raise UsageError(f"--save {save}: {error.strerror}", fix="name another file") from None
+        raise UsageError(f"--save {save}: {error.strerror}", fix="give another file") from None
 
 
 @contextmanager

@@ -25,9 +25,9 @@ _ENDLESS = 10_000
 
 
 @click.command(name="list")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_runs(as_json: bool) -> None:
-    """List the bundled experiments with their variants, and the runs, advices and schedules under specmeter-runs/.
+    """List the bundled experiments with their variants, and everything under specmeter-runs/.
 
     \b
     Examples:
@@ -117,16 +117,16 @@ def _in_a_line(folder: Path) -> dict[str, str]:
 
 @click.command(name="show")
 @click.argument("run", default="latest")
-@click.option("--details", is_flag=True, help="Show everything: all numbers, answers and findings, and the arms' ids.")
-@click.option("--by-kind", is_flag=True, help="Also show each kind of prompt separately.")
-@click.option("--by-prompt", is_flag=True, help="Also show the speedup on each prompt.")
-@click.option("--positions", is_flag=True, help="Also show acceptance by position and accepted lengths.")
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option("--details", is_flag=True, help="Show all numbers, findings and ids.")
+@click.option("--by-kind", is_flag=True, help="Also show each prompt type.")
+@click.option("--by-prompt", is_flag=True, help="Also show each prompt.")
+@click.option("--positions", is_flag=True, help="Also show acceptance by position, and accepted lengths.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(run: str, details: bool, by_kind: bool, by_prompt: bool, positions: bool, as_json: bool) -> int:
     """Show the results of RUN: the answer, rates, speedups with their intervals, and acceptance.
 
     RUN is the folder of a run, an advice, a schedule or a study, the name of one under specmeter-runs/, or `latest`
-    (the default: what was made last). What is unfinished is shown as far as it has come.
+    (the default). An unfinished one is shown as far as it goes.
 
     \b
     Examples:
@@ -135,9 +135,6 @@ def show(run: str, details: bool, by_kind: bool, by_prompt: bool, positions: boo
       specmeter show specmeter-runs/demo-20261121-101500 --by-kind
       specmeter show --positions
       specmeter show latest --json | jq '.answers'
-
-    \b
-    Exit codes: 0 valid, suspect or not checked yet, 1 invalid (`specmeter check` says why), 2 no such run.
     """
     from specmeter.analysis.positions import positions as arm_positions
     from specmeter.analysis.reading import read_run
@@ -169,7 +166,7 @@ def _refuse_parts(folder: Path) -> None:
     sort = sort_of(folder)
     if sort is not None and sort != "run":
         raise UsageError(
-            f"{folder}: is {a_sort(sort)}, which has no --by-kind, --by-prompt or --positions",
+            f"--by-kind, --by-prompt, --positions: only for runs, and {folder} is {a_sort(sort)}",
             fix=f"show one of its runs: `specmeter show {runs_of(folder)[0]} --by-kind`",
         )
 
@@ -186,11 +183,11 @@ def _show_advised(folder: Path, *, details: bool, as_json: bool) -> int:
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path, file_okay=False, exists=True))
-@click.option("--out", type=click.Path(path_type=Path), help="The new folder.  [default: RUN-rescued]")
+@click.option("--out", type=click.Path(path_type=Path), help="New folder. Default: RUN-rescued.")
 def rescue(run: Path, out: Path | None) -> None:
     """Save what can be read of a damaged run into a new folder, and list what is lost.
 
-    The damaged folder stays as it is. `specmeter run` resumes the new one and measures again what was lost.
+    The damaged folder is not changed. `specmeter run` resumes the new one and measures what was lost.
 
     \b
     Examples:
@@ -210,5 +207,5 @@ def rescue(run: Path, out: Path | None) -> None:
     place = quoted(str(found.folder))
     again = f"the command that measured it, with --out {place}, measures what was lost"
     if not found.resumable:
-        again = "measure again into a new folder with --out: what the run was to measure is no longer all there"
+        again = "measure again into a new folder with --out; the plan of the run is lost"
     screen.say(f"next: {again if found.lost else f'`specmeter show {place}`'}", wrap=False)

@@ -15,6 +15,7 @@ import click
 import psutil
 
 from specmeter.cli.settings import language_option
+from specmeter.cli.usage import Number
 from specmeter.errors import UsageError
 from specmeter.show.page.live import Pages
 from specmeter.show.page.server import PageServer
@@ -31,36 +32,33 @@ _LOOK_S = 1.0
 @click.argument("what", default=str(RUNS_FOLDER), metavar="[RUN|FOLDER]")
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=Number(0, 65535),
     default=8765,
     show_default=True,
-    help="Port on this machine; 0: any that is free.",
+    help="Port; 0: any free one.",
 )
 @language_option
 @click.option("--tied", is_flag=True, hidden=True, help="End with standard input.")
 def command(what: str, port: int, languages: Sequence[str], tied: bool) -> int:
-    """Show runs in the browser while they are measured, and when they are finished.
+    """Show runs in the browser while they are measured, and afterwards.
 
-    FOLDER holds runs, advices, schedules and studies (default: specmeter-runs/); RUN is one of them, as for `report`.
-    The page of a run that is being measured shows how far it has come, interim speedups and the time left; that of a
-    finished one is the whole report. Tick two runs to compare them.
+    FOLDER has runs, advices, schedules and studies (default: specmeter-runs/); RUN is one of them. The page of an
+    unfinished run shows its progress, interim speedups and the time left; that of a finished one is the report. Tick
+    two runs to compare them.
 
-    Only this machine can see the pages. Elsewhere: `ssh -L 8765:127.0.0.1:8765 MACHINE`. Nothing in FOLDER is written,
-    and next to no processor time is taken from a measurement: whole reports wait until it has ended.
+    Only this machine can see the pages; from elsewhere use `ssh -L 8765:127.0.0.1:8765 MACHINE`. Nothing in FOLDER is
+    changed, and almost no processor time is used while a run is measured.
 
     \b
     Examples:
       specmeter serve
       specmeter serve results --port 0
       specmeter serve latest
-
-    \b
-    Exit codes: 0 ended by Ctrl-C, 2 no such folder, or the port is taken.
     """
     folder = Path(what).expanduser()
     folder = folder if folder.is_dir() else find_run(what)
     if not folder.is_dir():
-        raise UsageError(f"{what}: is not a folder", fix="measure something (`specmeter run demo`), or name a folder")
+        raise UsageError(f"{what}: not a folder", fix="give a folder; `specmeter run demo` makes one")
     with suppress(psutil.Error, OSError):
         psutil.Process().nice(_NICE if os.name == "posix" else psutil.BELOW_NORMAL_PRIORITY_CLASS)
     with (
@@ -72,7 +70,7 @@ def command(what: str, port: int, languages: Sequence[str], tied: bool) -> int:
         if tied:
             threading.Thread(target=_end_with_input, args=(server,), daemon=True).start()
         else:
-            errors().say("only this machine can see it; Ctrl-C ends it")
+            errors().say("only this machine can see it; stop with Ctrl-C")
         server.serve_forever(poll_interval=_LOOK_S)
     return 0
 
@@ -103,13 +101,13 @@ def watching(folder: Path, screen: Screen) -> Generator[Callable[[], None]]:
         try:
             address = server.stdout.readline().strip()
             if not address:
-                raise UsageError("--watch: the page cannot be served", fix="leave it out, or see what is said above")
+                raise UsageError("--watch: the page cannot be served", fix="leave it out, or fix the error above")
             page = f"{address}{quote(os.fsencode(folder.absolute().name), safe='')}/"
             screen.say(f"watch it at {page}", wrap=False)
 
             def wait() -> None:
                 if sys.stderr.isatty():
-                    screen.say(f"the report is at {page}; Ctrl-C ends", wrap=False)
+                    screen.say(f"the report is at {page}; stop with Ctrl-C", wrap=False)
                     with suppress(KeyboardInterrupt):
                         server.wait()
 

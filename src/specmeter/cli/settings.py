@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
 from functools import reduce
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
+from pydantic.fields import FieldInfo
 
+from specmeter.cli.usage import Number, Numbers, name_typed
 from specmeter.engines.url.spec import KEY, address
-from specmeter.errors import UsageError
+from specmeter.errors import ExperimentError, UsageError
 from specmeter.messages import LANGUAGES
-from specmeter.record import SAMPLING
+from specmeter.record import SAMPLING, EngineSettings, Generation, Record
 from specmeter.text import seconds_of
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -30,9 +34,25 @@ language_option = click.option(
     default="all",
     show_default=True,
     callback=_chosen_languages,
-    help="Language; all: switch on the page.",
+    help="Language of the page; all: both, with a switch.",
 )
 """Of commands that write pages."""
+MODEL_HELP = "The target model; the same as TARGET."
+OUT_HELP = "Folder to write; resumes an unfinished one. Default: a new one under specmeter-runs/."
+prompts_option = click.option(
+    "--prompts",
+    multiple=True,
+    metavar="FILE",
+    help="Your prompts: .txt (one per line), .csv with a header, .jsonl or .json (also chats); repeatable.",
+)
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would be done, and what it needs.")
+new_option = click.option("--new", is_flag=True, help="Start again, even if the same is unfinished.")
+offline_option = click.option("--offline", is_flag=True, help="Use only models on this machine.")
+quiet_option = click.option("--quiet", is_flag=True, help="Print only results and errors, no progress.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+variant_option = click.option(
+    "--variant", "variants", multiple=True, metavar="NAME", help="Apply this variant; repeatable, later ones win."
+)
 
 _SETTINGS = {
     "blocks": "design.blocks",
@@ -65,70 +85,26 @@ _ARM_KEYS = {
 """llama.cpp's options that change how an arm drafts -> the key of the first arm."""
 
 
-class Lengths(click.ParamType[tuple[int, ...]]):
-    """Draft lengths, or other whole numbers to try one after the other."""
+class Heading(StrEnum):
+    """Headings of options in the help of commands."""
 
-    name = "N,N,..."
-
-    def __init__(self, low: int | None = None, high: int | None = None) -> None:
-        self._low, self._high = low, high
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        try:
-            found = tuple(int(it) for it in str(value).split(","))
-        except ValueError:
-            self.fail(f"{value!r} is not a list of whole numbers such as 2,4,8", param, ctx)
-        _within(self, found, self._low, self._high, param, ctx)
-        return found
-
-
-class Rates(click.ParamType[tuple[float, ...]]):
-    """Requests per second."""
-
-    name = "R,R,..."
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
-        try:
-            found = tuple(float(it) for it in str(value).split(","))
-        except ValueError:
-            self.fail(f"{value!r} is not a list of numbers such as 0.5,1", param, ctx)
-        _within(self, found, 0.0001, 100_000, param, ctx)
-        return found
-
-
-def _within(
-    kind: click.ParamType[Any],
-    values: Sequence[float],
-    low: float | None,
-    high: float | None,
-    param: click.Parameter | None,
-    ctx: click.Context | None,
-) -> None:
-    """Refuse a value beyond either end, and one that is listed twice, by the option's name."""
-    for value in values:
-        if (low is not None and not value >= low) or (high is not None and not value <= high):
-            kind.fail(f"{value:g} is not between {low:g} and {high:g}", param, ctx)
-        if values.count(value) > 1:
-            kind.fail(f"{value:g} is listed twice", param, ctx)
-
-
-class _Layers(click.ParamType[Any]):
-    """As llama.cpp has it: a number, or `all`."""
-
-    name = "N|all"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        if value == "all":
-            return value
-        try:
-            return int(value)
-        except ValueError:
-            self.fail(f"{value!r} is neither a number nor `all`", param, ctx)
+    QUESTION = "Question"
+    CANDIDATES = "Candidates"
+    EXPERIMENT = "Experiment file"
+    PROMPTS = "Prompts"
+    AMOUNT = "Amount"
+    LOAD = "Load"
+    SERVERS = "Running servers"
+    SAMPLING = "Sampling"
+    ENGINE = "Engine"
+    FOLDER = "Output folder"
+    DISPLAY = "Display"
+    OTHER = "Other options"
 
 
 ENGINE_GROUP = {
-    "How answers are made": ("ignore_eos", "stop", "temp", *(name for name in SAMPLING if name != "stop")),
-    "Engine": (
+    Heading.SAMPLING: ("ignore_eos", "stop", "temp", *(name for name in SAMPLING if name != "stop")),
+    Heading.ENGINE: (
         *("engine", "binary", "ctx_size", "threads", "gpu_layers", "draft_gpu_layers", "flash_attn"),
         *("cache_type_k", "cache_type_v"),
     ),
@@ -151,7 +127,7 @@ class GroupedCommand(click.Command):
         for heading, names in self.groups.items():
             with formatter.section(heading):
                 formatter.write_dl([records.pop(name) for name in names])
-        with formatter.section("Other options"):
+        with formatter.section(Heading.OTHER):
             formatter.write_dl(list(records.values()))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -161,7 +137,7 @@ class GroupedCommand(click.Command):
             instead = self.instead_of(error.option_name)
             if instead is None:
                 raise
-            raise UsageError(f"{error.option_name}: not an option of `specmeter {self.name}`", fix=instead) from None
+            raise UsageError(f"{error.option_name}: no such option of `specmeter {self.name}`", fix=instead) from None
 
     def instead_of(self, option: str) -> str | None:
         """What to write instead of an option of llama.cpp's; None for any other."""
@@ -169,7 +145,7 @@ class GroupedCommand(click.Command):
         from specmeter.record import EngineSettings
 
         if option.startswith(("--spec-draft-hf", "--hf-repo-draft")):
-            return "write --draft hf:OWNER/REPO/FILE.gguf"
+            return "use --draft hf:OWNER/REPO/FILE.gguf"
         keys = {
             flag: f"engine.{name}"
             for name in EngineSettings.model_fields
@@ -177,43 +153,37 @@ class GroupedCommand(click.Command):
             for flag in OPTIONS[name].flags
         }
         if option in keys:
-            return f"write --set {keys[option]}=VALUE"
+            return f"use --set {keys[option]}=VALUE"
         return self.instead_of_drafting(option)
 
     def instead_of_drafting(self, option: str) -> str | None:
-        """The same for an option that says how drafts are made."""
+        """The same for an option of drafting."""
         key = _ARM_KEYS.get(option.removeprefix("--"))
         if key is not None:
-            return f"write --set {key}=VALUE"
+            return f"use --set {key}=VALUE"
         if option.startswith(("--draft-", "--spec-")):
             return (
-                "write --gamma for draft lengths, --draft for the draft model, or --set KEY=VALUE for anything else "
-                "(`specmeter run --schema` prints the keys)"
+                "use --gamma for draft lengths, --draft for the draft model, --set KEY=VALUE for anything else "
+                "(`specmeter run --schema` lists the keys)"
             )
         return None
 
 
-class Finite(click.FloatRange):
-    """A range that `nan` is not in, which compares with nothing."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        number = super().convert(value, param, ctx)
-        if math.isnan(number):
-            self.fail(f"{value!r} is not a number.", param, ctx)
-        return number
-
-
-_ABOVE_0 = Finite(0, 1e9, min_open=True)
+_MS = Number(0, 1e9, whole=False, above=True, name="MS")
 _LOADS: tuple[tuple[str, Any, str], ...] = (
     (
         "--clients -np --parallel",
-        Lengths(1, 10_000),
-        "Numbers of clients at once, such as 1,2,4,8: each sends its next request once answered.",
+        Numbers(Number(1, 10_000), "1,2,4,8"),
+        "Numbers of clients, such as 1,2,4,8. Each sends its next request when the last one is answered.",
     ),
-    ("--rate", Rates(), "Requests per second, such as 0.5,1, that come whether or not others were answered."),
-    ("--depth", Lengths(0, 16_777_216), "Tokens of other text before each prompt, such as 0,2048."),
-    ("--slo-ttft", _ABOVE_0, "Limit on time to first token, in ms, for goodput."),
-    ("--slo-tpot", _ABOVE_0, "Limit on time per further token, in ms, for goodput."),
+    (
+        "--rate",
+        Numbers(Number(0.0001, 100_000, whole=False), "0.5,1", "R,R,..."),
+        "Requests per second, such as 0.5,1, whether or not earlier ones are answered.",
+    ),
+    ("--depth", Numbers(Number(0, 16_777_216), "0,2048"), "Tokens of filler before each prompt, such as 0,2048."),
+    ("--slo-ttft", _MS, "Goodput counts requests whose first token comes within MS."),
+    ("--slo-tpot", _MS, "Goodput counts requests whose other tokens take MS each at most."),
 )
 
 
@@ -234,8 +204,17 @@ def load_by(settings: dict[str, Any]) -> dict[str, Any]:
     }
     slo = {f"{name}_ms": given[f"slo_{name}"] for name in ("ttft", "tpot") if given[f"slo_{name}"] is not None}
     if slo and not keys:
-        raise UsageError("--slo-ttft, --slo-tpot: there is no load", fix="add --clients 1,2,4,8 or --rate 1")
+        raise UsageError("--slo-ttft, --slo-tpot: no load is given", fix="add --clients 1,2,4,8 or --rate 1")
     return {**keys, **({"slo": slo} if slo else {})}
+
+
+hub_option = click.option("-hf", "--hf-repo", "hub", hidden=True, multiple=True)
+
+
+def refuse_hub(repositories: Sequence[str]) -> None:
+    """Raise `UsageError` for llama.cpp's `-hf`, which names a repository."""
+    if repositories:
+        raise UsageError(f"-hf {repositories[0]}: a repository, not a file", fix="write hf:OWNER/REPO/FILE.gguf")
 
 
 def draft_option(text: str) -> Callable[[_F], _F]:
@@ -252,10 +231,10 @@ def url_options(what: str) -> Callable[[_F], _F]:
             "urls",
             multiple=True,
             metavar="URL",
-            help=f"{what}, such as http://127.0.0.1:8080; repeatable. TARGET is then what it calls a model. Its key is "
-            f"read from {KEY}.",
+            help=f"{what}, such as http://127.0.0.1:8080; repeatable. TARGET is then the model's name on it; {KEY} "
+            "has the API key.",
         ),
-        click.option("--baseline-url", metavar="URL", help="The same model without speculation, by another server."),
+        click.option("--baseline-url", metavar="URL", help="A server with the same model, without speculation."),
     )
     return lambda function: reduce(lambda inner, option: option(inner), reversed(both), function)
 
@@ -269,32 +248,53 @@ def addresses(urls: Sequence[str], option: str = "--url") -> list[str]:
         except ValueError as error:
             raise UsageError(f"{option}: {error}", fix="write it as http://HOST:PORT") from None
         if found[-1] in found[:-1]:
-            raise UsageError(f"{option} {url}: is named twice", fix="name each server once")
+            raise UsageError(f"{option} {url}: given twice", fix="give each server once")
     return found
 
 
+def _number(record: type[Record], name: str, words: Sequence[str] = ()) -> Number:
+    """A number between the limits that a field of a record has."""
+    field = record.model_fields[name]
+    annotated = (getattr(it, "__metadata__", ()) for it in get_args(field.annotation))
+    fields = (field, *(it for found in annotated for it in found if isinstance(it, FieldInfo)))
+    limits = [limit for it in fields for limit in it.metadata]
+    low, high = ([getattr(it, end) for it in limits if hasattr(it, end)] for end in ("ge", "le"))
+    above = [it.gt for it in limits if hasattr(it, "gt")]
+    whole = "float" not in str(field.annotation)
+    return Number(*(above or low or [-math.inf]), *(high or [math.inf]), whole=whole, above=bool(above), words=words)
+
+
+_LAYERS = _number(EngineSettings, "gpu_layers", ["all"])
 _ENGINE: tuple[tuple[tuple[str, ...], Any, str], ...] = (
-    (("--engine",), str, "Engine that measures (`specmeter engines` lists them)."),
-    (("--binary",), str, "A llama-server of your own; implies --engine native."),
-    (("-c", "--ctx-size"), int, "Context length in tokens."),
-    (("-t", "--threads"), int, "Threads."),
-    (("-ngl", "--gpu-layers", "--n-gpu-layers"), _Layers(), "Layers of the target on the GPU."),
-    (("-ngld", "--gpu-layers-draft", "draft_gpu_layers"), _Layers(), "Layers of the draft model on the GPU."),
+    (("--engine",), str, "Engine (`specmeter engines` lists them)."),
+    (("--binary",), str, "Your own llama-server; implies --engine native."),
+    (("-c", "--ctx-size"), _number(EngineSettings, "context"), "Context length in tokens."),
+    (("-t", "--threads"), _number(EngineSettings, "threads"), "Threads."),
+    (("-ngl", "--gpu-layers", "--n-gpu-layers"), _LAYERS, "Layers of the target model on the GPU, or all."),
+    (("-ngld", "--gpu-layers-draft", "draft_gpu_layers"), _LAYERS, "Layers of the draft model on the GPU, or all."),
     (("-fa", "--flash-attn"), click.Choice(["on", "off", "auto"]), "Flash attention."),
     (("-ctk", "--cache-type-k"), str, "Type of the K cache."),
     (("-ctv", "--cache-type-v"), str, "Type of the V cache."),
 )
 _GENERATION: tuple[tuple[tuple[str, ...], Any, str], ...] = (
-    (("--max-tokens", "-n", "--predict"), int, "Most tokens generated for each prompt; default: 1024."),
-    (("--temp",), float, "Temperature; 0, the default, is greedy decoding."),
-    (("--top-k",), int, "Only the K likeliest tokens. Default, as below: the engine's own, or the server's."),
-    (("--top-p",), float, "Only the likeliest tokens that together have this probability."),
-    (("--min-p",), float, "Only tokens at least this likely, as a share of the likeliest."),
-    (("--repeat-penalty",), float, "Divides the scores of tokens that came before."),
-    (("--presence-penalty",), float, "Lowers the scores of tokens that came before."),
-    (("--frequency-penalty",), float, "The same, each time that they came."),
+    (
+        ("--max-tokens", "-n", "--predict"),
+        _number(Generation, "max_tokens"),
+        "Longest output per prompt, in tokens. Default: 1024.",
+    ),
+    (("--temp",), _number(Generation, "temperature"), "Temperature. Default: 0, greedy decoding."),
+    (
+        ("--top-k",),
+        _number(Generation, "top_k"),
+        "As in llama.cpp. Default of this and those below: the engine's or server's own.",
+    ),
+    (("--top-p",), _number(Generation, "top_p"), "As in llama.cpp."),
+    (("--min-p",), _number(Generation, "min_p"), "As in llama.cpp."),
+    (("--repeat-penalty",), _number(Generation, "repeat_penalty"), "As in llama.cpp."),
+    (("--presence-penalty",), _number(Generation, "presence_penalty"), "As in llama.cpp."),
+    (("--frequency-penalty",), _number(Generation, "frequency_penalty"), "As in llama.cpp."),
 )
-_BLOCKS = (("--blocks",), int, "Repetitions of everything; more make intervals narrower.")
+_BLOCKS = (("--blocks",), Number(1, 1000), "Repetitions of all measurements; more give narrower intervals.")
 
 
 def setting_options(*, repeats: bool) -> Callable[[_F], _F]:
@@ -302,8 +302,8 @@ def setting_options(*, repeats: bool) -> Callable[[_F], _F]:
     options = (*((_BLOCKS,) if repeats else ()), *_GENERATION, *_ENGINE)
     decorators = [click.option(*names, type=kind, help=text) for names, kind, text in options]
     decorators += [
-        click.option("--ignore-eos", is_flag=True, help="Go on behind the end of an answer, up to the most tokens."),
-        click.option("--stop", multiple=True, metavar="TEXT", help="A text at which an answer ends; repeatable."),
+        click.option("--ignore-eos", is_flag=True, help="Generate --max-tokens tokens even if the model ends earlier."),
+        click.option("--stop", multiple=True, metavar="TEXT", help="End outputs at this text; repeatable."),
     ]
     return lambda function: reduce(lambda found, option: option(found), reversed(decorators), function)
 
@@ -316,6 +316,33 @@ def set_by(settings: Mapping[str, Any]) -> Iterator[str]:
         value = settings.get(option)
         if value is not None and value is not False and value != ():
             yield f"{key}={json.dumps(value)}"
+
+
+@contextmanager
+def naming_options(settings: Mapping[str, Any]) -> Generator[None]:
+    """Errors in keys that options have set name the options, by the names that were typed."""
+    try:
+        yield
+    except ExperimentError as error:
+        ctx = click.get_current_context()
+        given = {
+            key: name_typed(it, ctx.obj or ())
+            for it in ctx.command.params
+            if isinstance(it, click.Option)
+            and (key := _SETTINGS.get(it.name or "")) is not None
+            and settings.get(it.name or "") not in (None, False, ())
+        }
+        lines = [line.removeprefix("  - ") for line in error.message.splitlines()]
+        told = [
+            f"{option}{line[len(key) :]}"
+            for line in lines
+            for key, option in given.items()
+            if line.startswith((f"{key}:", f"{key}."))
+        ]
+        if not told or len(told) < len(lines) - 1:
+            raise
+        fix = "correct it, or leave it out" if len(lines) > 1 else error.fix
+        raise UsageError("; ".join(told), fix=fix) from None
 
 
 _LONGEST_S = 7 * 24 * 3600.0
@@ -333,7 +360,7 @@ class Budget(click.ParamType[float]):
             seconds = 0.0
         if not 0 < seconds <= _LONGEST_S:
             raise UsageError(
-                f"--budget {str(value)[:80]}: is not a time to measure in",
+                f"--budget {str(value)[:80]}: not a duration",
                 fix="write 90s, 10m, 1h or 1h30m (a week at most)",
             )
         return seconds

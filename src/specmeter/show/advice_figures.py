@@ -60,7 +60,8 @@ def advised(advice: Advice, names: Names) -> Figure | None:
         dots = charts.points({"x": x, "y": y, "yOffset": beside, **look, "tooltip": tips})
         return {"height": {"step": 17}, "layer": [charts.band(palette, MARGIN), charts.one_line(palette), line, *dots]}
 
-    return single("advised", data, draw)
+    key = () if all(datum["verdict"] == "valid" for datum in data) else ("not-measured",)
+    return single("advised", data, draw, "interval", *key, "baseline", "band")
 
 
 def _verdict(advice: Advice, stage: str) -> str:
@@ -106,7 +107,11 @@ def grid(advice: Advice) -> Figure | None:
             ],
         }
 
-    return single("grid", cells, draw)
+    signs = "".join(str(cell["cell"]) for cell in cells)
+    key: list[str] = ["faster", "slower"]
+    key += ["tried"] if any(cell["compared"] for cell in cells) else []
+    key += [name for name, sign in (("best", "★"), ("open", "?"), ("failed", "✕")) if sign in signs]
+    return single("grid", cells, draw, *key)
 
 
 def _cells(advice: Advice, outcomes: Sequence[ArmOutcome], arms: Mapping[str, Arm]) -> list[Datum]:

@@ -38,7 +38,6 @@ _TONES: dict[Conclusion, Tone] = {
 def report(found: Sequence[RunComparison]) -> Report:
     """Comparisons of some runs with one reference."""
     first, *others = ranked = sorted(found, key=lambda it: not it.failed)
-    how = [Text(Message("note.marks"), "faint", "page"), Text(Message("compare.how"), "faint", "page")]
     of_each = (
         Section("comparison", list(_compared(one, f"-{place}" if others else "")))
         for place, one in enumerate(ranked, start=1)
@@ -49,7 +48,7 @@ def report(found: Sequence[RunComparison]) -> Report:
         document=lambda: [one.model_dump(mode="json") for one in found],
         look="stop" if first.failed else "",
         answer=[Text(comparison_sentence(one), "bad" if one.failed else "") for one in others],
-        sections=[Section("comparison", [Chart(lambda: ratios(found)), *how]), *of_each],
+        sections=[Section("comparison", [Chart(lambda: ratios(found))]), *of_each],
     )
 
 
@@ -112,7 +111,7 @@ def ratios(found: Sequence[RunComparison]) -> Figure | None:
             ],
         }
 
-    return single("ratios", data, draw)
+    return single("ratios", data, draw, "interval", "first-run", "threshold", *charts.standing(data))
 
 
 def arms(found: RunComparison, name: str, title: Message) -> Table:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def crossover_sentence(found: Crossover, names: Names) -> Message:
-    """Like `dense: speculation pays up to 3.1 clients [2.6, 3.8], with small draft, 4 tokens; measured at 1, 2, 4, 8
-    clients`: never without the loads that it is about."""
+    """Like `dense: speculation pays up to 3.1 clients [2.6, 3.8] with draft model small, 4 draft tokens; measured at
+    1, 2, 4, 8 clients`: never without the loads that it is about."""
     deep = Message("crossover.deep", depth=found.depth) if found.depth else ""
     arms = {it.arm_id for it in found.loads}
     ways = (
@@ -50,8 +50,8 @@ def crossover_sentence(found: Crossover, names: Names) -> Message:
 
 
 def foreseen_sentence(found: CrossoverOutcome, names: Names) -> Message:
-    """Like `dense, with small draft, 4 tokens: predicted before measuring, speculation pays up to 3.1 clients
-    [2.6, 3.8]; measured, speculation pays up to 2.9 clients [2.4, 3.3]`."""
+    """Like `dense, with draft model small, 4 draft tokens: predicted before measuring, speculation pays up to 3.1
+    clients [2.6, 3.8]; measured, speculation pays up to 2.9 clients [2.4, 3.3]`."""
     measured = found.measured
     deep = Message("crossover.deep", depth=found.depth) if found.depth else ""
     way = names.alone(min(it.arm_id for it in measured.loads))

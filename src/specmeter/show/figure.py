@@ -7,7 +7,7 @@ thing decided here. Pages draw figures in the browser, `drawing` draws them as S
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 from typing import TYPE_CHECKING, Any, cast
@@ -55,7 +55,9 @@ class Figure:
     title: str | Message = ""
     about: str | Message = ""
     marked: bool = False
-    """Whether there is a number among them that is false or suspect, beside others."""
+    """Whether there is a number among them that is false or suspect, next to others."""
+    key: tuple[str, ...] = ()
+    """Its marks that a page explains, in this order: `chart.key.NAME` among the words, their signs in `pieces.html`."""
 
     @property
     def caption(self) -> str | Message:
@@ -68,9 +70,28 @@ class Figure:
         return self.about if self.title else Message(f"chart.{self.name}.about")
 
 
-def single(name: str, data: Sequence[Datum], draw: Draw) -> Figure:
+def single(name: str, data: Sequence[Datum], draw: Draw, *key: str) -> Figure:
     """A figure of one panel."""
-    return Figure(name, (Panel(name, data, draw),))
+    return Figure(name, (Panel(name, data, draw),), key=key)
+
+
+def standing(data: Iterable[Datum]) -> Iterator[str]:
+    """The marks for suspect and invalid numbers that are among the data."""
+    verdicts = {datum.get("verdict") for datum in data}
+    if verdicts - {"valid", "invalid", None}:
+        yield "hollow"
+    if "invalid" in verdicts:
+        yield "cross"
+
+
+def heat_key(cells: Sequence[Datum]) -> Iterator[str]:
+    """The colours and signs of a matrix of speedups."""
+    yield from ("faster", "slower", "above", "below")
+    verdicts = {cell.get("verdict") for cell in cells}
+    if "suspect" in verdicts:
+        yield "suspect"
+    if "invalid" in verdicts:
+        yield "struck"
 
 
 def specification(panel: Panel, words: Words, palette: Palette, *, width: int | None = None) -> Spec:

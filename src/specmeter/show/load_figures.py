@@ -61,7 +61,8 @@ def load_matrix(document: Document) -> Figure | None:
             loads = loads_of(document.run, target)
             columns = {one: [words(one).render(load_name(load)) for load in loads] for one in LANGUAGES}
             panels.append(_panel("load-matrix", panels, target, cells, _matrix(cells, target, columns)))
-    return Figure("load_matrix", tuple(panels)) if panels else None
+    every = [cell for panel in panels for cell in panel.data]
+    return Figure("load_matrix", tuple(panels), key=tuple(charts.heat_key(every))) if panels else None
 
 
 def _matrix(cells: list[Datum], target: str, columns: dict[str, list[str]]) -> Draw:
@@ -96,7 +97,11 @@ def crossover(document: Document) -> Figure | None:
         data = [*points, *_crossings(ways)]
         title = _titled_depth(*key)
         panels.append(_panel("crossover", panels, title, data, _crossover(data, title)))
-    return Figure("crossover", tuple(panels)) if panels else None
+    drawn = [datum for panel in panels for datum in panel.data]
+    marks = ["interval", "baseline"]
+    marks += ["crossing"] if any("crossing" in datum for datum in drawn) else []
+    marks += ["level"] if any("predicted" in datum for datum in drawn) else []
+    return Figure("crossover", tuple(panels), key=(*marks, *charts.standing(drawn))) if panels else None
 
 
 def _crossings(ways: list[Crossover]) -> list[Datum]:
@@ -203,7 +208,8 @@ def throughput(document: Document) -> Figure | None:
             if len(data) > 1:
                 title = _titled_depth(target, depth)
                 panels.append(_panel("throughput", panels, title, data, _throughput(data, title)))
-    return Figure("throughput", tuple(panels)) if panels else None
+    drawn = [datum for panel in panels for datum in panel.data]
+    return Figure("throughput", tuple(panels), key=tuple(charts.standing(drawn))) if panels else None
 
 
 def _throughput(data: list[Datum], target: str) -> Draw:
@@ -249,7 +255,7 @@ def latency(document: Document) -> Figure | None:
                 data.append({**who(document, arm.arm_id), **spread._asdict(), "point": spread.p50, "shown": said})
         if data:
             panels.append(Panel(f"latency-{measure}", data, _latency(data, measure)))
-    return Figure("latency", tuple(panels)) if panels else None
+    return Figure("latency", tuple(panels), key=("median", "half", "most")) if panels else None
 
 
 def _latency(data: list[Datum], measure: str) -> Draw:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from specmeter.messages import LANGUAGES, words
 from specmeter.numbers.estimates import above, below
-from specmeter.show.figure import Datum, Draw, Figure, Panel, Spec, distinct, rows, shown, tooltip
+from specmeter.show.figure import Datum, Draw, Figure, Panel, Spec, distinct, heat_key, rows, shown, tooltip
 from specmeter.show.page.arms import lines, who
 from specmeter.show.palette import HEAT
 from specmeter.text import printable
@@ -43,7 +43,8 @@ def matrix(document: Document) -> Figure | None:
             panels.append(
                 Panel(f"matrix-{len(panels) + 1}", cells, _by_length(cells, printable(target)), printable(target))
             )
-    return Figure("matrix", tuple(panels)) if panels else None
+    cells = [cell for panel in panels for cell in panel.data]
+    return Figure("matrix", tuple(panels), key=tuple(heat_key(cells))) if panels else None
 
 
 def _cells(document: Document, target: str) -> list[Datum]:

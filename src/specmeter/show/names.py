@@ -1,8 +1,9 @@
-"""What people call an arm: `small draft, 4 tokens`, told from its record and unique among the arms of its target.
+"""What people call an arm: `draft model small, 4 draft tokens`, told from its record and unique among the arms of its
+target.
 
 Ids stay what data has: files, `--json`, Python. A name says how drafts are made, every parameter that was set, of
-workloads and the engine's settings those by which the arms of a target differ, and the load. A name that the user gave
-stands behind.
+workloads and the engine's settings those by which the arms of a target differ, and the load. Methods and parameters are
+called as the engine calls them. A name that the user gave stands behind.
 """
 
 from __future__ import annotations
@@ -24,11 +25,6 @@ METHODS = {
     "draft-eagle3": "EAGLE-3",
     "draft-dflash": "DFlash",
     "draft-dspark": "DSpark",
-    "ngram-simple": "n-gram",
-    "ngram-map-k": "n-gram map-k",
-    "ngram-map-k4v": "n-gram map-k4v",
-    "ngram-mod": "n-gram mod",
-    "ngram-cache": "n-gram cache",
 }
 """What methods are called in every language; others are called as their engine calls them."""
 PARAMETERS = ("ngram_n", "ngram_min_hits", "gamma_min", "p_min")
@@ -69,18 +65,18 @@ class Names:
         return words.render(self[arm_id])
 
     def alone(self, arm_id: str) -> Name:
-        """An arm's name without its load, for what is told of one load: `small draft, 4 tokens`."""
+        """An arm's name without its load, for what is told of one load: `draft model small, 4 draft tokens`."""
         return self._without_load.get(arm_id) or label(arm_id)
 
     def in_full(self, arm_id: str) -> Name:
-        """The same with its target, where there is more than one: `moe: small draft, 4 tokens`."""
+        """The same with its target, where there is more than one: `moe: draft model small, 4 draft tokens`."""
         if self._one_target:
             return self[arm_id]
         return _word("of", target=self._targets.get(arm_id, arm_id.partition("/")[0]), name=self[arm_id])
 
 
 def under_load(name: Name, arm: Arm) -> Name:
-    """A name with the load of its arm: `small draft, 4 tokens, 8 clients`."""
+    """A name with the load of its arm: `draft model small, 4 draft tokens, 8 clients`."""
     return name if arm.load is None else _listed([name, load_name(arm.load)])
 
 
@@ -101,7 +97,7 @@ def label(arm_id: str) -> str:
 
 
 def method(arm: Arm) -> Name:
-    """How an arm drafts, whatever the length: `small draft`, `n-gram + small draft`."""
+    """How an arm drafts, whatever the length: `draft model small`, `ngram-mod + draft model small`."""
     drafters = [_drafter(arm, it) for it in arm.methods]
     return drafters[0] if len(drafters) == 1 else _word("methods", methods=drafters)
 
@@ -154,8 +150,9 @@ def _head(arm: Arm) -> Name:
     """How drafts are made, and how long they are."""
     if arm.gamma is None or not arm.speculates:
         return method(arm)
-    shorter = len(arm.methods) > 1 or any(it.startswith("ngram-") for it in arm.methods) or arm.p_min
-    length = "adaptive" if arm.policy else "up_to" if shorter else "tokens"
+    looks_up = any(it.startswith("ngram-") for it in arm.methods)
+    shorter = len(arm.methods) > 1 or looks_up or arm.gamma_min or arm.p_min
+    length = "adaptive" if arm.policy else "n_max" if shorter else "tokens"
     return _listed([method(arm), _word(length, count=arm.gamma)])
 
 
@@ -168,7 +165,7 @@ def _drafter(arm: Arm, name: str) -> Name:
 
 
 def _called(draft: str) -> Name:
-    """`small draft`, or the name alone where it says so itself."""
+    """`draft model small`, or the name alone where it says so itself."""
     return draft if "draft" in draft.lower() else _word("draft", draft=draft)
 
 

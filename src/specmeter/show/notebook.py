@@ -25,7 +25,7 @@ from specmeter.show import (
 )
 from specmeter.show.crossover_words import crossover_sentence, main_crossovers, untold
 from specmeter.show.names import Names
-from specmeter.show.report import Command, Tabled, Text, verdict_said
+from specmeter.show.report import Command, Tabled, Text, beside_verdict, verdict_said
 from specmeter.show.run_words import sentence
 from specmeter.show.table import Table, row, text
 from specmeter.show.table_files import html
@@ -110,9 +110,7 @@ def report_html(report: Report) -> str:
     for block in (it for it in (*blocks, *report.notes) if it.at == "everywhere"):
         match block:
             case Text():
-                line = _safe(english.render(block.said))
-                line = f"<strong>{line}</strong>" if block.tone == "strong" else line
-                told.append(f"<p>{line}{_verdict_html(block)}</p>")
+                told.append(f"<p>{_said_html(block)}</p>")
             case Command():
                 told.append(f"<pre>{_safe(pasted(block.argv))}</pre>")
             case Tabled():
@@ -136,12 +134,14 @@ def _page(answer: str, table: Table) -> str:
     return f"<div><p><strong>{_safe(answer)}</strong></p>{html(table, words('en'))}</div>"
 
 
-def _verdict_html(text: Text) -> str:
+def _said_html(text: Text) -> str:
+    line, before, after = (words().render(text.said), "", "") if text.verdict is None else beside_verdict(text.said)
+    said = f"<strong>{_safe(line)}</strong>" if text.tone == "strong" else _safe(line)
     if text.verdict is None:
-        return ""
+        return said
     colour = _COLOURS.get("" if text.simulated and text.verdict == "valid" else text.verdict, "#57606a")
-    said = words().render(verdict_said(text.verdict, simulated=text.simulated, untold=text.untold))
-    return f'; <strong style="color:{colour}">{said}</strong>'
+    verdict = words().render(verdict_said(text.verdict, simulated=text.simulated, untold=text.untold))
+    return f'{said}{before}<strong style="color:{colour}">{verdict}</strong>{after}'
 
 
 def _answers(run: RunReport) -> list[str]:

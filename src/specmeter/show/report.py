@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
-from specmeter.messages import Message
+from specmeter.messages import Message, words
 from specmeter.show.table import Cell
 from specmeter.text import quoted, size
 
@@ -166,6 +166,13 @@ def verdict_said(verdict: str | None, *, simulated: bool, untold: Message | None
     """A verdict in words; of a simulation there is none without that word."""
     said = untold if untold is not None and verdict == "valid" else Message(f"verdict.{verdict or 'unchecked'}")
     return Message("verdict.mock", verdict=said) if simulated else said
+
+
+def beside_verdict(said: str | Message) -> tuple[str, str, str]:
+    """A sentence in English, and what stands around its verdict: brackets of its own, or those that it ends with."""
+    told, known = words().render(said), words().text
+    ends = isinstance(said, Message) and known.get(said.code, "").endswith(")") and told.endswith(")")
+    return (told[:-1], "; ", ")") if ends else (told, " (", ")")
 
 
 def judged(verdict: str | None, *, simulated: bool, checks: tuple[str, ...] = ()) -> Cell:

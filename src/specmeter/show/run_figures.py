@@ -113,7 +113,9 @@ def comparison(document: Document) -> Figure | None:
         layer += [*charts.numbers(x, y, look, tips), charts.withheld(words, palette, y)]
         return {"height": {"step": 26}, "layer": layer}
 
-    return single("comparison", data, draw)
+    key: list[str] = ["interval", "baseline", "band"]
+    key += (["tick"] if predicted else []) + (["limit"] if reached else [])
+    return single("comparison", data, draw, *key, *charts.standing(data))
 
 
 def _ceiling(x: Spec, y: Spec, palette: Palette, tips: list[Spec]) -> list[Spec]:
@@ -300,7 +302,7 @@ def footprint(document: Document) -> Figure | None:
         x = quantity("gigabytes", one("axis.gigabytes"))
         return {"height": 280, "layer": _upright(one, palette, x, data, axis, f"series_{one.language}")}
 
-    return single("footprint", data, draw)
+    return single("footprint", data, draw, "interval", "baseline", *charts.standing(data))
 
 
 def lengths(document: Document) -> Figure | None:
@@ -319,7 +321,7 @@ def lengths(document: Document) -> Figure | None:
         x: Spec = {"field": "tokens", "type": "ordinal", "title": words("axis.length"), "axis": {"labelAngle": 0}}
         return {"height": 260, "layer": _upright(words, palette, x, data, axis, named(words), line=True)}
 
-    return single("lengths", data, draw)
+    return single("lengths", data, draw, "interval", "baseline", *charts.standing(data))
 
 
 def _upright(
@@ -369,7 +371,7 @@ def kinds(document: Document) -> Figure | None:
             mark["encoding"]["yOffset"] = {"field": "kind", "type": "nominal", "sort": names}
         return {"height": {"step": 12, "for": "offset"}, "layer": [charts.one_line(palette), *marks]}
 
-    return single("kinds", data, draw)
+    return single("kinds", data, draw, "interval", "baseline", *charts.standing(data))
 
 
 def requests(document: Document) -> Figure | None:

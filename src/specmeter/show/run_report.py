@@ -2,9 +2,9 @@
 with details every number, answer and finding.
 
 Notes come in this order: what makes all numbers meaningless (a simulated run); findings about what the answers rest on,
-the worst first; numbers that were not checked; a kind of text on which speculation pays though the answer is not to;
-findings about other arms, one per arm; what is missing (requests that failed, then what each answer lacks); other
-answers for one kind of text; and what the models are.
+the worst first; numbers that were not checked; a prompt type on which speculation pays though the answer is not to;
+findings about other arms, one per arm; what is missing (requests that failed, then what each answer lacks); and what
+the models are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from specmeter.record.verdict import grouped
 from specmeter.show.crossover_words import crossover_sentence, main_crossovers, untold
 from specmeter.show.names import Names
 from specmeter.show.report import Command, Report, Section, Tabled, Text, as_told, hints, verdict_said
-from specmeter.show.run_words import at_load, cautions, details, excluded_blocks, sentence
+from specmeter.show.run_words import at_load, cautions, details, excluded_blocks, sentence, would_decide
 from specmeter.show.table import TONES, Cell, Column, Row, Table, Tone, estimate_cell
 from specmeter.text import estimated, percent, quoted
 
@@ -93,6 +93,8 @@ def _answer(run: RunReport, names: Names) -> Iterator[Block]:
     for answer in (*loads, *(it for it in main_answers(run) if it.load is None)):
         verdict = run.headline(answer.arm_id)
         yield _head(run, sentence(answer, names), verdict)
+        if (more := would_decide(answer)) is not None and verdict != "invalid":
+            yield Text(more, "faint", indent=2)
         command = run.commands.get(answer.serves or "")
         if command is not None and verdict is not None and answer.load is None:
             yield Command(command)
@@ -247,8 +249,8 @@ def notes(run: RunReport, names: Names) -> Iterator[Text]:
     yield from (_finding(it, names) for it in concerned)
     if run.certificate is None and not run.written:
         yield Text(Message("note.unchecked", folder=quoted(str(run.folder))), "doubtful")
-    against = _against(run.answers, told)
-    yield from (Text(sentence(it, names)) for it in against)
+    partial = {arm.id for arm in run.arms if arm.workloads}  # whose row says for which prompts its speedup is
+    yield from (Text(sentence(it, names)) for it in _against(run.answers, told) if it.arm_id not in partial)
     named: set[str] = set()
     for group in groups:
         if group not in concerned and not named >= set(group.arms):
@@ -260,11 +262,6 @@ def notes(run: RunReport, names: Names) -> Iterator[Text]:
         of = names.in_full(answer.arm_id) if answer.load else answer.baseline_id.partition("/")[0]
         for caution in cautions(answer, names):
             yield Text(caution if len(told) == 1 else Message("arm.of", target=of, name=caution), "doubtful")
-    by_baseline = {answer.baseline_id: answer for answer in told}
-    for answer in run.answers:
-        elsewhere = answer.kind and answer not in told and answer not in against
-        if elsewhere and answer.arm_id != by_baseline[answer.baseline_id].arm_id:
-            yield Text(sentence(answer, names))
     if any(model.origin == "bench" for model in run.models):
         yield Text(Message("advised.note.bench"), "faint")
 
@@ -276,7 +273,7 @@ def _against(answers: Sequence[Answer], told: Sequence[Answer]) -> list[Answer]:
 
 
 def _finding(group: Group, names: Names) -> Text:
-    """`suspect: MESSAGE (small draft, 4 tokens; memory-paging)`."""
+    """`suspect: MESSAGE (draft model small, 4 draft tokens; memory-paging)`."""
     first = group.first
     severity = Message(f"severity.{first.severity}")
     arm = None if first.arm_id is None else names.in_full(first.arm_id)

@@ -25,18 +25,16 @@ GAP = 0.01
 
 
 def sentence(answer: Answer, names: Names = NAMELESS) -> Message:
-    """Like `dense: 1.93x as fast with small draft, 4 tokens (1.85 to 2.01; 4 blocks of 4 prompts)`."""
-    if answer.load is not None:
-        return _at_load(answer, answer.load, names)
-    alone, together, equivalence = answer.speedup, answer.speedup_simultaneous, answer.comparison.equivalence
+    """Like `dense: 1.93x as fast [1.85, 2.01] with draft model small, 4 draft tokens`."""
+    alone, equivalence = answer.speedup, answer.comparison.equivalence
     said: dict[str, Value] = {
-        "target": answer.baseline_id.replace("/none", "", 1),
-        "method": names[answer.arm_id],
+        "target": at_load(answer, answer.load) if answer.load else answer.baseline_id.replace("/none", "", 1),
+        "method": names.alone(answer.arm_id) if answer.load else names[answer.arm_id],
         "where": Message("answer.where", kind=answer.kind) if answer.kind else "",
         "speedup": f"{alone.point:.2f}",
-        "rests": _rests(answer),
+        "interval": headline_interval(answer),
         "margin": f"{answer.comparison.margin:.0%}",
-        "best": best_of(answer),
+        "best": best_of(answer, names),
     }
     if answer.arm_id in answer.idle:
         return Message("answer.idle", **said)
@@ -46,7 +44,7 @@ def sentence(answer: Answer, names: Names = NAMELESS) -> Message:
     if alone.low is None or alone.high is None:
         if answer.speedup.n > 1:  # as of mocks, whose invocations are copies
             return Message("answer.equal", **said, count=answer.speedup.n)
-        return Message("answer.no_interval", **said, more=_more(answer))
+        return Message("answer.no_interval", **said)
     if answer.decision == "do not speculate":
         return Message("answer.slower", **said)
     if answer.decision == "depends on the text":
@@ -57,17 +55,31 @@ def sentence(answer: Answer, names: Names = NAMELESS) -> Message:
     if answer.decision == "too few" and answer.resumes:
         return Message("answer.too_few_yet", **said)
     if answer.decision == "too few":
-        return Message(f"answer.too_few_{answer.unit}s", **said, least=answer.units_least)
+        return Message("answer.too_few", **said, unit=Message(f"headline.{answer.unit}s"))
     if answer.decision == "too noisy":
-        over: dict[str, Value] = {"units": _units(answer, together), "prompts": _which_prompts(answer)}
-        return Message("answer.too_noisy", **said, **over, advice=_help(answer))
+        return Message("answer.too_noisy", **said)
     if answer.decision == "speculate":
-        return Message("answer.faster", **said, advice=_advice(answer) if _is_wide(together) else "")
+        return Message("answer.faster", **said)
     if answer.decision == "no difference":
         return Message("answer.equivalent", **said)
     if answer.comparison.conclusion == "not worse" and (equivalence.low or 0.0) <= 1:
         return Message("answer.not_worse", **said)
-    return Message("answer.not_shown", **said, advice=_advice(answer))
+    return Message("answer.not_shown", **said)
+
+
+def would_decide(answer: Answer) -> Message | None:
+    """What would decide an answer that is open, which its sentence does not say; None of others."""
+    if answer.arm_id in answer.idle or answer.resumes:
+        return None
+    units = f"{answer.unit}s"
+    if answer.speedup.low is None or answer.speedup.high is None:
+        least = Message(f"found.{units}", count=answer.units_least)
+        return None if answer.speedup.n > 1 else Message("advice.least", units=least)
+    if answer.decision == "too few":
+        return Message("advice.least", units=Message(f"found.{units}", count=answer.units_least))
+    if answer.decision == "too noisy":
+        return _help(answer)
+    return _advice(answer) if answer.decision == "not shown" else None
 
 
 def at_load(answer: Answer, load: Load) -> Message:
@@ -75,50 +87,17 @@ def at_load(answer: Answer, load: Load) -> Message:
     return Message("answer.with_load", target=answer.baseline_id.partition("/")[0], load=load_name(load))
 
 
-def _at_load(answer: Answer, load: Load, names: Names) -> Message:
-    """Like `dense at 4 clients: 1.18x the tokens per second of decoding without speculation with small draft, 4 tokens
-    (...)`."""
-    where = Message("answer.where", kind=answer.kind) if answer.kind else ""
-    more, too_few_yet = _more(answer), answer.decision == "too few" and answer.resumes
-    ratio = f"{answer.speedup.point:.2f}"
-    return Message(
-        "answer.idle"
-        if answer.arm_id in answer.idle
-        else "answer.too_few_yet"
-        if too_few_yet
-        else f"answer.load.{answer.decision}",
-        target=at_load(answer, load),
-        at=where,
-        where=where,
-        method=names.alone(answer.arm_id),
-        speedup=Message("answer.of_rate" if load.clients is None else "answer.of_clients", speedup=ratio),
-        rests=_rests(answer),
-        failed=answer.failed,
-        tried=answer.tried,
-        units=Message(f"headline.{answer.unit}s"),
-        least=Message(f"found.{answer.unit}s", count=answer.units_least),
-        advice=_help(answer),
-        more=more,
-        best=best_of(answer),
-    )
-
-
-def best_of(answer: Answer) -> Name:
-    """`best tried: `, or of which it is the best, as arms that do not compete may be above it; empty of one arm."""
+def best_of(answer: Answer, names: Names = NAMELESS) -> Name:
+    """`best configuration: `, or of which it is the best, as arms that do not compete may be above it; the name of the
+    only one."""
     if any(it.prompts for it in answer.behind):
         return Message("answer.best.completed")
     if answer.idle:
         return Message("answer.best.drafted")
     if answer.elsewhere:
         return Message("answer.best.whole")
-    return Message("answer.best") if answer.among > 1 else ""
-
-
-def _more(answer: Answer) -> Message:
-    """What would give an interval."""
-    if answer.resumes:
-        return Message("answer.again")
-    return Message(f"answer.{'more' if answer.speedup.n > 1 else 'three'}_{answer.unit}s")
+    only = names.alone(answer.arm_id) if answer.load else names[answer.arm_id]
+    return Message("answer.best") if answer.among > 1 else Message("answer.best.only", method=only)
 
 
 def _interval(answer: Answer) -> Estimate:
@@ -131,20 +110,8 @@ def _interval(answer: Answer) -> Estimate:
     return equivalence if alike or answer.decision == "no difference" else answer.speedup_simultaneous
 
 
-def _rests(answer: Answer) -> Name:
-    """`1.85 to 2.01; 4 blocks of 4 prompts`; empty without an interval."""
-    found = _interval(answer)
-    if found.low is None or found.high is None:
-        return ""
-    low, high = bound(found.low, 2), bound(found.high, 2)
-    prompts = _which_prompts(answer)
-    usual = found.level == answer.speedup.level
-    told: dict[str, Value] = {"low": low, "high": high, "units": _units(answer, found), "prompts": prompts}
-    return Message("found.rests", **told) if usual else Message("found.rests_level", **told, level=f"{found.level:.0%}")
-
-
 def headline_interval(answer: Answer) -> Name:
-    """The same in brackets, as rows have it."""
+    """` [1.85, 2.01]`; with its level where that is not the usual one, empty where there is none."""
     found = _interval(answer)
     if found.low is None or found.high is None:
         return ""
@@ -172,6 +139,7 @@ def details(answer: Answer, names: Names = NAMELESS) -> list[Message]:
     tells = answer.decision not in ("cannot tell", "too noisy")
     unlike = answer.decision in ("not shown", "too noisy") and any(it.sign != "open" for it in answer.by_kind)
     apart = answer.decision == "depends on the text" or unlike
+    open_still = would_decide(answer)
     return [
         *([_told_interval(answer)] if tells else []),
         *([Message("detail.by_kind", kinds=_kinds(answer, names))] if apart else []),
@@ -182,6 +150,7 @@ def details(answer: Answer, names: Names = NAMELESS) -> list[Message]:
         ),
         *cautions(answer, names),
         *(_may_stall(it, names[arm_id]) for arm_id, it in _stalls_of(answer) if tells and not it.requests),
+        *([open_still] if open_still else []),
     ]
 
 
@@ -223,15 +192,6 @@ def _adjusted(among: int) -> Name:
     return Message("found.adjusted", among=among) if among > 1 else ""
 
 
-def _which_prompts(answer: Answer) -> Message:
-    """`4 prompts`, or `the 4 of 8 prompts that it completed; it failed the others`."""
-    count = answer.gain.prompts
-    if answer.left_out:
-        name = "found.completed" if answer.never_completed == answer.left_out else "found.both_completed"
-        return Message(name, count=count, all=answer.prompts_given)
-    return Message("found.prompts", count=count)
-
-
 def _behind(answer: Answer, names: Names) -> Message:
     """Which arms were not compared, and what each gained on what it completed."""
     told = [
@@ -257,17 +217,12 @@ def _kinds(answer: Answer, names: Names) -> Value:
 
 
 def _of_kind(it: BestForKind, best: str, names: Names) -> Message:
-    """`code 1.08x (1.01 to 1.15)`, and with which arm where it is not the best one over all."""
+    """`code 1.08x [1.01, 1.15]`, and with which arm where it is not the best one over all."""
     low, high = ("?" if end is None else bound(end, 2) for end in (it.speedup.low, it.speedup.high))
     said: dict[str, Value] = {"kind": it.kind, "speedup": f"{it.speedup.point:.2f}", "low": low, "high": high}
     if it.arm_id == best:
         return Message("answer.of_kind", **said)
     return Message("answer.of_kind_with", **said, method=names[it.arm_id])
-
-
-def _is_wide(speedup: Estimate) -> bool:
-    """Whether the interval leaves more than 5 % to either side."""
-    return speedup.low is None or speedup.high is None or speedup.high > 1.05**2 * speedup.low
 
 
 def _advice(answer: Answer) -> Message:

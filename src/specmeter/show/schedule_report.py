@@ -200,7 +200,7 @@ def interval(found: ExpectedCrossover) -> str | Message:
 
 
 def use(advice: Advice) -> Name:
-    """What to use at a load: `small draft, 4 tokens`, `no speculation`, or the best so far, as undecided."""
+    """What to use at a load: `draft model small, 4 draft tokens`, `no speculation`, or the best so far."""
     best = advice.best
     if best is None and not is_decided(advice):
         return Message("scheduled.nothing_yet")
@@ -396,7 +396,10 @@ def scheduled(schedule: Schedule) -> Figure | None:
             ],
         }
 
-    return single("scheduled", [*data, *crossed], draw)
+    key: list[str] = ["interval"]
+    key += [] if all(datum.get("verdict") == "valid" for datum in data) else ["not-measured"]
+    key += ["baseline", "crossing"] if crossed else ["baseline"]
+    return single("scheduled", [*data, *crossed], draw, *key)
 
 
 def _crossed(schedule: Schedule) -> list[Datum]:

@@ -244,7 +244,7 @@ def cost(probes: Sequence[Probe], names: Mapping[str, str]) -> Figure | None:
             data += [_point(name, point.tokens, point.ms, 2) for point in curve.points]
             if curve is probe.target_ms:
                 data += _separate(name, curve)
-    return single("cost", data, _curves("axis.ms", data)) if data else None
+    return single("cost", data, _curves("axis.ms", data), "interval", "separate") if data else None
 
 
 def union(unions: Mapping[str, ExpertUnion | None]) -> Figure | None:
@@ -256,7 +256,7 @@ def union(unions: Mapping[str, ExpertUnion | None]) -> Figure | None:
         data += [_point(name, point.tokens, point.union, 1) for point in found.points]
         for tokens in range(1, max(point.tokens for point in found.points) + 1):
             data.append(_reference(name, tokens, expected_union(float(tokens), found.experts, found.used)))
-    return single("union", data, _curves("axis.experts", data)) if data else None
+    return single("union", data, _curves("axis.experts", data), "interval", "random") if data else None
 
 
 def batch_cost(probes: Sequence[Probe], names: Mapping[str, str]) -> Figure | None:
@@ -279,7 +279,8 @@ def sharing(probes: Sequence[Probe], names: Mapping[str, str]) -> Figure | None:
                 line = f"{name}, n = {n}"
                 data.append(_point(line, int(b), found.target_efficiency(b, n - 1), 3))
                 data.append(_reference(line, b, 1 / n))
-    return single("sharing", data, _curves("axis.efficiency", data, "axis.sequences")) if data else None
+    draw = _curves("axis.efficiency", data, "axis.sequences")
+    return single("sharing", data, draw, "interval", "one-by-one") if data else None
 
 
 def _surfaces(probes: Sequence[Probe], names: Mapping[str, str]) -> Iterator[tuple[str, CostSurface]]:

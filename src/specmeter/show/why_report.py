@@ -23,7 +23,7 @@ from specmeter.text import quoted
 from specmeter.theory.roofline import expected_union
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from specmeter.analysis.explain.account import ArmAccount
     from specmeter.analysis.load.crossover import Crossover
@@ -93,8 +93,8 @@ def _data(document: Document) -> dict[str, Any]:
 # --- where the time went ---------------------------------------------------------------------------------------------
 
 
-def time(document: Document) -> list[Block]:
-    """What decides for each arm, the parts of its time, and what was predicted."""
+def time(document: Document, but: Collection[str] = ()) -> list[Block]:
+    """What decides for each arm `but` some, the parts of its time, and what was predicted."""
     arms = document.account.arms if document.account else ()
     if not arms:
         return [Text(Message("why.large"), "faint")] if document.is_large else []
@@ -102,12 +102,9 @@ def time(document: Document) -> list[Block]:
     doubted = [check] if any(arm.verdict in ("suspect", "invalid") for arm in arms) else []
     outcomes = [arm.prediction.prediction for arm in arms if arm.prediction is not None]
     predicted = [Tabled(run_tables.predictions(document))] if any(it.speedup for it in outcomes) else []
+    told = [(_who(document, arm), arm.sentence) for arm in arms if arm.sentence and arm.arm_id not in but]
     return [
-        Facts(
-            [(_who(document, arm), arm.sentence) for arm in arms if arm.sentence],
-            Message("why.sentences"),
-            "everywhere",
-        ),
+        *([Facts(told, Message("why.sentences"), "everywhere")] if told else []),
         Tabled(run_tables.parts(document)),
         *doubted,
         *predicted,

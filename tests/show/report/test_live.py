@@ -42,7 +42,7 @@ design: {blocks: 3}
 engine: {kind: mock}
 generation: {max_tokens: 16}
 """
-INTERIM = "Interim: unfinished and not checked."
+INTERIM = "Interim numbers: unfinished, unchecked"
 WAITS = "Something in this folder is being measured."
 
 
@@ -165,7 +165,7 @@ def test_the_index_shows_all_and_two_that_are_ticked_are_compared(folder: Path) 
         for query in ("", "?run=first", "?run=first&run=first", "?run=first&run=..", "?" + "run=a&" * 9, "?run=%zz"):
             status, page, _ = ask(server, f"/compare/{query}")
             assert status == 404
-            assert "Tick two runs" in page
+            assert "Select two runs" in page
 
 
 def test_stages_of_an_advice_in_progress_have_an_index_of_their_own(folder: Path) -> None:

@@ -51,8 +51,8 @@ def test_the_screen_has_the_crossover_the_matrix_and_what_clients_saw(
     assert re.split(r"  +", matrix[0].strip()) == ["dense", "1 client", "2 clients", "4 clients"]
     assert [re.split(r"  +", line)[0] for line in matrix[1:4]] == [
         "no speculation, tok/s",
-        "small draft, 2 tokens",
-        "small draft, 4 tokens",
+        "draft model small, 2 draft tokens",
+        "draft model small, 4 draft tokens",
     ]
     assert matrix[2].count("[") == 3
     assert "per client" in shown
@@ -131,7 +131,7 @@ def test_a_run_is_compared_at_each_load(run: Path, tmp_path: Path, capsys: pytes
     other = measured(tmp_path, LOADED.replace("noise: 0.03", "noise: 0.02"))
     assert invoke(["compare", str(run), str(other)]) in (0, 1)
     told = capsys.readouterr().out
-    assert "dense: small draft, 4 tokens, 4 clients" in told
+    assert "dense: draft model small, 4 draft tokens, 4 clients" in told
     (found,) = specmeter.compare(run, other, by="speedup")
     ratios = {arm.arm_id: arm.speedup for arm in found.arms if arm.conclusion not in (None, "invalid")}
     assert ratios

@@ -89,8 +89,8 @@ def test_speedups_stand_in_a_matrix_of_draft_lengths(document: Document) -> None
         assert (int(str(cell["heat"])) > 4) == (speedup.point >= 1.02)
     assert {cell["kind"] for cell in cells if "kind" in cell} >= {"fact", "code", "edit"}
     rows = {str(cell["row_en"]) for cell in cells}
-    assert {"small draft", "n-gram", "code · small draft"} <= rows
-    assert {cell["gamma"] for cell in cells if cell["row_en"] == "n-gram"} == {8}, "others were not measured: empty"
+    assert {"draft model small", "ngram-simple", "code · draft model small"} <= rows
+    assert {cell["gamma"] for cell in cells if cell["row_en"] == "ngram-simple"} == {8}, "others: empty"
 
 
 def test_a_matrix_strikes_what_cannot_be_trusted(look: Look, page: Path, document: Document, tmp_path: Path) -> None:

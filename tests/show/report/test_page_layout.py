@@ -77,7 +77,7 @@ def test_a_filter_holds_for_tables_and_charts_and_is_kept_in_the_address(look: L
 
 def test_filters_add_up_and_spare_what_they_do_not_know(look: Look, pages: dict[str, Path]) -> None:
     looked = look(pages["sweep"])
-    looked.page.select_option("[data-filter=method]", label="n-gram")
+    looked.page.select_option("[data-filter=method]", label="ngram-simple")
     looked.page.select_option("[data-filter=kind]", "edit")
     shown = looked.run(
         "[...document.querySelectorAll('#table-kinds tbody tr')].filter((e) => !e.hidden)"

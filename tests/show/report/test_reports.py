@@ -204,12 +204,12 @@ def test_the_interval_of_the_answer_is_that_of_its_row(sweep: Path, capsys: pyte
     """One interval to cite, where several configurations compete; details name the other."""
     assert invoke(["show", str(sweep)]) == 1  # one of its arms is invalid
     said = " ".join(capsys.readouterr().out.split())
-    low, high = re.findall(r"x \(([\d.]+) to ([\d.]+);[^)]*\) with small draft, 8 tokens", said)[0]
-    assert re.search(rf"small draft, 8 tokens [\d.]+ [\d.]+ \[{low}, {high}\]", said)
+    low, high = re.findall(r"best configuration: [\d.]+x \[([\d.]+), ([\d.]+)\]", said)[0]
+    assert re.search(rf"draft model small, 8 draft tokens [\d.]+ [\d.]+ \[{low}, {high}\]", said)
     assert invoke(["show", str(sweep), "--details"]) == 1
     said = " ".join(capsys.readouterr().out.split())
     ((other, _),) = set(
-        re.findall(rf"{low} to {high}: 95% interval .*?had it been the only one, (\S+) to (\S+) ", said)
+        re.findall(rf"\[{low}, {high}\]: 95% interval .*?without the correction: \[(\S+), (\S+)\] ", said)
     )
     assert other > low
     run = read_run(sweep)

@@ -44,7 +44,7 @@ BESIDE = ".fleet"
 
 @click.group(name="fleet")
 def command() -> None:
-    """Measure one experiment on many machines: how much of an answer is the machine's?
+    """Measure one experiment on several machines.
 
     \b
     Examples:
@@ -56,27 +56,31 @@ def command() -> None:
 @command.command(name="run")
 @click.argument("experiment")
 @click.option(
-    "--on", required=True, metavar="FLEET", help="fleet.yaml, ray://HEAD:10001, auto, local:N or slurm: who measures."
+    "--on", required=True, metavar="FLEET", help="Machines: fleet.yaml, ray://HEAD:10001, auto, local:N or slurm."
 )
 @click.option(
     "--design",
     type=click.Choice(["replicate", "survey"]),
     default="replicate",
     show_default=True,
-    help="Equal devices as one sample, or unlike machines beside each other.",
+    help="One sample of equal machines, or a comparison of different ones.",
 )
 @click.option(
-    "--variant", "variants", multiple=True, metavar="NAME", help="Apply a variant of the experiment; repeatable."
+    "--variant", "variants", multiple=True, metavar="NAME", help="Apply this variant; repeatable, later ones win."
 )
 @click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key of the experiment; repeatable."
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a key of the file, after variants; repeatable."
 )
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder of the merged run.")
-@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Also write a page about the devices.")
-@click.option("--watch", is_flag=True, help="Show parts in the browser meanwhile (local, or with a shared folder).")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder of the merged run. Default: a new one under specmeter-runs/.",
+)
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Also write a page about the machines.")
+@click.option("--watch", is_flag=True, help="Show progress in the browser (local, or with a shared folder).")
 @language_option
-@click.option("--quiet", is_flag=True, help="Print no progress.")
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option("--quiet", is_flag=True, help="Print only results and errors, no progress.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def run(
     experiment: str,
     on: str,
@@ -90,14 +94,12 @@ def run(
     quiet: bool,
     as_json: bool,
 ) -> int:
-    """Measure EXPERIMENT on every device of a fleet, and merge what they measured into one run. The folder of an advice
-    stands for its confirmation: does what it advises hold for this kind of machine?
+    """Measure EXPERIMENT on every machine of a fleet, and merge the results into one run.
 
-    Each device measures whole invocations (all arms, all blocks), one at a time and with nothing else on it. Intervals
-    of the merged run are over invocations: with one on each device they hold for this kind of machine. `show`, `check`,
-    `report`, `export` and `compare` read it like any run; OUT.fleet keeps the parts.
-
-    Where a worker, a node or this machine is lost, the same command continues with what is left.
+    EXPERIMENT may be the folder of an advice: its confirmation is then repeated. Every device measures all
+    configurations and blocks, with nothing else running on it. If every device has one session, the intervals of the
+    merged run apply to this kind of machine. `show`, `check`, `report`, `export` and `compare` read it like any run;
+    OUT.fleet keeps the parts. If a machine is lost, the same command continues with the rest.
 
     \b
     Examples:
@@ -107,8 +109,7 @@ def run(
       specmeter fleet run mine.yaml --on ray://head:10001 --design survey --html machines.html
       specmeter fleet run mine.yaml --on slurm > job.sh
 
-    \b Exit codes: 0 measured and valid, 1 checks found numbers invalid, 2 nothing could be measured, 3 some parts or
-    requests failed, 130 interrupted (run again to continue).
+    Exit codes: 0 valid, 1 numbers are invalid, 2 wrong input, 3 some parts or requests failed, 130 interrupted.
     """
     screen = errors(quiet=quiet)
     confirmed, named = _confirmed(experiment)
@@ -143,14 +144,14 @@ def run(
         merged = out or _unfinished(sent, design) or new_folder(sent.experiment.name)
         folder = merged.with_name(merged.name + BESIDE)
         if merged.exists() and any(merged.iterdir()) and not folder.is_dir():
-            raise StoreError(f"{merged}: is not empty, and no fleet run", fix="name a new folder with --out")
+            raise StoreError(f"{merged}: not empty, and not a fleet run", fix="give a new folder with --out")
         is_new = not folder.exists()
         stack.enter_context(_locked(folder))
         record = begun(folder, design, sent, fleet)
         if not _is_done(record):
             for warning in too_few(sent.experiment, sent.experiment.expand()):
                 screen.say(f"warning: {warning}", tone="doubtful")
-            screen.say(f"{sum(it.done is not None for it in record.parts)} of {len(record.parts)} parts are measured")
+            screen.say(f"{sum(it.done is not None for it in record.parts)} of {len(record.parts)} parts are done")
             if cluster is None:
                 cluster = Cluster(fleet.address, fleet)
                 stack.callback(cluster.close)
@@ -163,7 +164,7 @@ def run(
                 head.greet()
                 head.measure(_progress(screen))
             except KeyboardInterrupt:
-                screen.say(f"stopped; the same command goes on with {folder}", wrap=False)
+                screen.say(f"stopped; the same command resumes {folder}", wrap=False)
                 raise
             except UsageError:
                 if is_new and not any(part.attempts for part in head.record.parts):
@@ -179,11 +180,11 @@ def run(
 
 @command.command(name="show")
 @click.argument("folder", type=click.Path(path_type=Path), metavar="RUN")
-@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Also write a page about the devices.")
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Also write a page about the machines.")
 @language_option
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(folder: Path, html: Path | None, languages: Sequence[str], as_json: bool) -> int:
-    """Show how the devices of a fleet run differ. RUN is the merged run; RUN.fleet lies beside it.
+    """Show how the machines of a fleet run differ. RUN is the merged run, next to RUN.fleet.
 
     \b
     Example:
@@ -193,7 +194,7 @@ def show(folder: Path, html: Path | None, languages: Sequence[str], as_json: boo
     beside = merged.with_name(merged.name + BESIDE)
     record = read_record(beside)
     if record is None:
-        raise StoreError(f"{folder}: is not a fleet run", fix="name a folder made by `specmeter fleet run`")
+        raise StoreError(f"{folder}: not a fleet run", fix="give a folder made by `specmeter fleet run`")
     return _tell(record, merged, beside, record.places(beside), html, languages, as_json=as_json)
 
 
@@ -203,12 +204,12 @@ def _confirmed(named: str) -> tuple[str, tuple[str, ...]]:
     if not (folder / ADVICE_NAME).is_file():
         return named, ()
     if not (stage := read_advice(folder).confirmation):
-        raise UsageError(f"{named}: this advice confirmed nothing", fix="finish it, or name an experiment")
+        raise UsageError(f"{named}: an advice without a confirmation", fix="finish it, or give an experiment")
     return str(folder / stage / EXPERIMENT_NAME), (f"name={plain_name(str(folder.resolve()))}",)
 
 
 def _unfinished(sent: LoadedExperiment, design: Design) -> Path | None:
-    """The run of the same experiment that was started last and is not done."""
+    """The run of the same experiment that was begun last and is not done."""
     for folder in sorted(RUNS_FOLDER.glob(f"{sent.experiment.name}-*{BESIDE}"), reverse=True):
         with suppress(StoreError):
             record = read_record(folder)
@@ -228,11 +229,9 @@ def _locked(folder: Path) -> ExitStack:
         folder.mkdir(parents=True, exist_ok=True)
         stack.enter_context(locked_at_once(folder / "fleet.lock"))
     except BlockingIOError:
-        raise StoreError(
-            f"{folder}: another process drives this fleet", fix="wait for it, or name another --out"
-        ) from None
+        raise StoreError(f"{folder}: in use by another process", fix="wait for it, or give another --out") from None
     except OSError as error:
-        raise StoreError(f"{folder}: cannot be written ({error.strerror})", fix="name another folder") from None
+        raise StoreError(f"{folder}: cannot be written ({error.strerror})", fix="give another folder") from None
     return stack
 
 
@@ -286,7 +285,7 @@ def _tell(
     as_json: bool,
 ) -> int:
     if not places:
-        raise UsageError(f"{folder}: nothing was measured", fix="see what is said of its devices, and run it again")
+        raise UsageError(f"{folder}: nothing was measured", fix="fix the errors above, and run it again")
     if record.design == "survey":
         said = report.survey(record, folder, places)
         verdicts: set[str | None] = set()

@@ -221,7 +221,7 @@ class Head:
             if (count := here.get(device.claimed, 0)) == 1:
                 tasks[self.cluster.greet(device, self._order(device, f"greeting-{device.name}"))] = device
             else:
-                refused[device.name] = f"the cluster has {count:g} of the resource {device.claimed!r} and not 1"
+                refused[device.name] = f"the cluster has {count:g} of the resource {device.claimed!r} instead of 1"
         while tasks:
             for task in self.cluster.ended(list(tasks), 1.0):
                 device = tasks.pop(task)
@@ -251,7 +251,7 @@ class Head:
             told = "\n".join(f"{name}: {why}" if len(whys) > 1 else why for why, name in whys.items())
             raise UsageError(f"no device can measure: {told}", fix="fix this, then run the command again")
         for name, why in refused.items():
-            self.tell(f"{name} measures nothing: {why}")
+            self.tell(f"{name} is left out: {why}")
         self._keep(devices=seen, refused=refused)
 
     def _refuse_unlike(self, answers: Mapping[str, worker.Answer]) -> None:
@@ -284,7 +284,7 @@ class Head:
             if self.record.design == "survey":
                 todo = deque(part for part in todo if part.name in self.usable)
             if not running and todo and not self.usable:
-                self.tell(f"no device is left for {len(todo)} parts; fix this, then run the same command to resume")
+                self.tell(f"no device is left for {len(todo)} parts; fix that and run the same command to continue")
                 return
             if not running:
                 time.sleep(1.0)
@@ -303,7 +303,7 @@ class Head:
                 if part.done is None and sum(it.losses for it in part.attempts) < MAX_LOSSES:
                     todo.append(part)
                 elif part.done is None:
-                    self.tell(f"part {part.name} was lost {MAX_LOSSES} times and is given up")
+                    self.tell(f"part {part.name} was lost {MAX_LOSSES} times; giving up on it")
             progress(self.cluster.progress())
 
     def _hand_out(
@@ -317,7 +317,7 @@ class Head:
                 missed.pop(name, None)
             elif todo and now - missed.setdefault(name, now) > _NODE_S:
                 del self.usable[name]
-                self.tell(f"{name} was lost and did not return; its part restarts on another device")
+                self.tell(f"{name} did not come back; its part starts again on another device")
         busy = {device.name for _, device in running.values()}
         for name, device in self.usable.items():
             if name in busy or name in missed or now < self._resting.get(name, 0.0):
@@ -349,11 +349,11 @@ class Head:
         mine = [it for it in part.attempts if it.device == device.name]
         if mine:  # it continues in the folder that it left; the last attempt is the one at hand
             again = mine[-1].model_copy(update={"ended": False, "error": "", "code": None})
-            said = f"part {part.name} resumes on {device.name}"
+            said = f"part {part.name} continues on {device.name}"
             return self._attempts(part, said, *(it for it in part.attempts if it is not mine[-1]), again)
         place = f"{part.name}-{device.name}" if part.invocation is not None else part.name
         attempt = Attempt(device=device.name, folder=f"{place}-{len(part.attempts)}" if part.attempts else place)
-        said = f"part {part.name} {'restarts' if part.attempts else 'starts'} on {device.name}"
+        said = f"part {part.name} starts{' again' if part.attempts else ''} on {device.name}"
         return self._attempts(part, said, *part.attempts, attempt)
 
     def _order(self, device: Device, folder: str, part: FleetPart | None = None) -> worker.Order:
@@ -394,7 +394,7 @@ class Head:
             refuse_changed_data(store)
             state = store.state()
         failed = f", {state.failed} failed" if state.failed else ""
-        said = f"part {part.name} is done by {device.name}: {state.ok} of {state.planned} requests{failed}"
+        said = f"part {part.name} finished on {device.name}: {state.ok} of {state.planned} requests{failed}"
         self._attempts(part, said, *part.attempts[:-1], last.model_copy(update={"ended": True, "code": code}))
 
     def _write(self, run: Path, files: Mapping[str, bytes]) -> None:
@@ -416,7 +416,7 @@ class Head:
         last = part.last
         assert last is not None
         self._resting[device.name] = time.monotonic() + _PAUSE_S
-        said = f"{device.name} was lost while it measured part {part.name} ({why})"
+        said = f"{device.name} was lost while measuring part {part.name} ({why})"
         self._attempts(part, said, *part.attempts[:-1], last.model_copy(update={"losses": last.losses + 1}))
 
     def _failed(self, part: FleetPart, device: Device, why: str) -> None:
@@ -426,7 +426,7 @@ class Head:
         ended = last.model_copy(update={"ended": True, "error": why[:2_000] or "failed"})
         self.usable.pop(device.name, None)
         self.record = self.record.model_copy(update={"refused": {**self.record.refused, device.name: why[:2_000]}})
-        said = f"{device.name} could not continue part {part.name} and is not used any more: {why}"
+        said = f"{device.name} could not continue part {part.name} and gets no more parts: {why}"
         self._attempts(part, said, *part.attempts[:-1], ended)
 
     def _attempts(self, part: FleetPart, said: str, *attempts: Attempt) -> FleetPart:

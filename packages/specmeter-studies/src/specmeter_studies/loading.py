@@ -198,7 +198,7 @@ def find(name: str, *, trusted: bool = False) -> Study:
     if (folder / FILE_NAME).is_file():
         return own(folder, trusted=trusted)
     if folder.is_dir():
-        raise UsageError(f"{name}: no {FILE_NAME} in this folder", fix="write one; docs/how-to/studies.md shows how")
+        raise UsageError(f"{name}: has no {FILE_NAME}", fix="start from the example in docs/how-to/studies.md")
     near = difflib.get_close_matches(name, NAMES, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     raise UsageError(

@@ -300,6 +300,8 @@ class StudyData:
     bandwidth_bytes_per_s: float | None = None
     """Peak or measured memory bandwidth of the machine."""
     parts: tuple[Ran, ...] = ()
+    lead: tuple[Message | str, ...] = ()
+    """What a page says first: the answer to the study's title, its cause, and how many numbers are wrong."""
     notes: tuple[Message | str, ...] = ()
     """What a reader has to know before any number."""
     as_cited: bool = False

@@ -253,12 +253,12 @@ def test_the_command_goes_on_with_an_interrupted_report(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["bench:dense", "--plan", "qat-vs-ptq"], "MODEL beside --plan"),
-        (["--plan", "qat-vs-ptq", "--context", "64"], "--context beside --plan"),
+        (["bench:dense", "--plan", "qat-vs-ptq"], "MODEL: not with --plan"),
+        (["--plan", "qat-vs-ptq", "--context", "64"], "--context: not with --plan"),
         (["--plan", "qat-vs-pt"], "did you mean qat-vs-ptq"),
         (["--plan", "qat-vs-ptq", "--variant", "absent"], "no such variant"),
-        (["bench:dense", "--variant", "bench"], "--variant and --set need a plan"),
-        ([], "name one MODEL or more"),
+        (["bench:dense", "--variant", "bench"], "--variant, --set: only with --plan"),
+        ([], "no model given"),
     ],
 )
 def test_flags_that_do_not_go_together(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

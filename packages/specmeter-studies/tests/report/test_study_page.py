@@ -252,7 +252,7 @@ def test_what_cannot_be_shown_is_said_with_the_choice(folder: Path, capsys: pyte
     assert "leave out RUN" in capsys.readouterr().err
     (folder / "probe.json").write_text("{}", encoding="utf-8")
     assert invoke(["report", "--published", "moe-306", "--probe", "probe.json"]) == 2
-    assert "belongs to a run" in capsys.readouterr().err
+    assert "only for runs" in capsys.readouterr().err
     assert invoke(["report", "--published", "list"]) == 0
     listed = capsys.readouterr().out
     assert all(f"{name}: " in listed for name in (*studies.names(), "apple"))

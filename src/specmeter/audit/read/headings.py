@@ -151,11 +151,13 @@ def read_headings(grid: Grid, path: Path, options: TableOptions) -> Headings:
         infer_percent(grid, reading, readings, options)
     unread = [text for text in unknown if _may_be_speed(grid, text)]
     unread += [] if whose is None else [whose.text]
-    other = [text for text in unknown if text not in unread]
+    lengths = [text for text in unknown if text.strip("*_` ").lower() == "n"]
+    lengths = [] if any(it.name == "gamma" for it in readings) else lengths
+    other = [text for text in unknown if text not in (*unread, *lengths)]
     notes = [Message("read.columns_left", columns=[name[:40] for name in other[:20]])] if other else []
     if unread:
         notes.append(Message("read.rates_left", columns=[name[:40] for name in unread[:8]]))
-    if any(text.strip("*_` ").lower() == "n" for text in unknown) and not any(it.name == "gamma" for it in readings):
+    if lengths:
         notes.append(Message("read.n_left"))
     notes += [Message("read.as_fraction", column=reading.text) for reading in readings if reading.unsaid]
     notes += [Message("read.both_units", column=it.text, how=it.mixture) for it in readings if it.mixture]

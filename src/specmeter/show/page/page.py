@@ -63,6 +63,7 @@ def run_page(
         name in figures for name in ("parts", "positions", "accepted", "lookahead", "cost", "union")
     )
     study = ["study"] if document.study else []
+    reasons = _reasons(document)
     under_load = bool(loaded(run))
     alone = not under_load or any(arm.load is None for arm in run.summary.arms)
     sections = [*study, *(["load"] if under_load else []), *(["comparison"] if alone else [])]
@@ -105,9 +106,15 @@ def run_page(
         checked=None if run.certificate is None else moment(run.certificate.checked_at),
         untold=as_told(run.certificate) if run.certificate and run.certificate.verdict == "valid" else None,
         anchors=_first_of_check(document),
+        reasons=reasons,
         why=[
-            _seen(make(document), [])
-            for make in (why_report.time, why_report.drafts, why_report.memory, why_report.method_notes)
+            _seen(blocks, [])
+            for blocks in (
+                why_report.time(document, but=reasons),
+                why_report.drafts(document),
+                why_report.memory(document),
+                why_report.method_notes(document),
+            )
         ],
         machine=machine,
         engine=engine,
@@ -116,6 +123,22 @@ def run_page(
         index=index,
         downloads=downloads,
     )
+
+
+def _reasons(document: Document) -> dict[str, Message]:
+    """Arm of an answer -> what decides about its speedup, which stands under the answer."""
+    arms = document.account.arms if document.account else ()
+    told = {answer.arm_id for answer in untold(document.run)}
+    return {it.arm_id: Message("page.why", why=_alone(it.sentence)) for it in arms if it.arm_id in told and it.sentence}
+
+
+def _alone(sentence: Message) -> Message:
+    """A sentence without the speedup that it begins with, where the answer above it has the same one."""
+    step = sentence.values.get("step")
+    if not isinstance(step, Message) or not isinstance(step.values.get("speedup"), float):
+        return sentence
+    rest = {name: value for name, value in step.values.items() if name != "speedup"}
+    return Message(sentence.code, **{**sentence.values, "step": Message("page.step", **rest)})
 
 
 def _no_number(document: Document, languages: Sequence[str]) -> list[str]:

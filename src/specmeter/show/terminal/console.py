@@ -91,7 +91,7 @@ class Screen(Console):
         turned = heads and len(kept) >= _MANY and self.measure(drawn, options=unbounded).minimum > self.width
         self._turned(table, english) if turned else self.print(self._fitted(drawn))
         if narrow and not turned and any(column.narrow != "keep" for column in table.columns):
-            self.say("a wider screen shows more of this table", tone="faint")
+            self.say("hidden columns: widen the terminal", tone="faint")
         if table.about:
             self.say(english.render(table.about), tone="faint")
         self.say_all(table.legend, tone="faint")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from specmeter.messages import Message
-from specmeter.show.report import Command, Facts, Tabled, Text, verdict_said
+from specmeter.show.report import Command, Facts, Tabled, Text, beside_verdict, verdict_said
 from specmeter.show.table import TONES
 from specmeter.show.terminal.console import WIDTH, output, say_json
 from specmeter.text import pasted
@@ -68,9 +68,9 @@ def _say(screen: Screen, text: Text) -> None:
         screen.say(text.said, tone=text.tone, indent=text.indent, wrap=not text.whole)
         return
     tone = TONES.get("" if text.simulated and text.verdict == "valid" else text.verdict, "doubtful")
-    screen.say(
-        (text.said, text.tone), "; ", (verdict_said(text.verdict, simulated=text.simulated, untold=text.untold), tone)
-    )
+    told, before, after = beside_verdict(text.said)
+    verdict = verdict_said(text.verdict, simulated=text.simulated, untold=text.untold)
+    screen.say((told, text.tone), before, (verdict, tone), after)
 
 
 def print_blocks(screen: Screen, blocks: Sequence[Block], *, details: bool = False, apart: bool = False) -> None:

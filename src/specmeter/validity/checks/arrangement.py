@@ -64,8 +64,8 @@ def order_confounded(data: RunData) -> Findings:
     Likewise what an arm leaves behind for the next one (heat, memory): estimated from which arm ran before which, it
     shifts the speedup of an arm that others preceded than its baseline.
 
-    Assumes: what changes with time changes alike for all arms.
-    Otherwise: an arm with a drift of its own is not distinguished: suspect at most.
+    Assumes: changes over time affect all configurations alike.
+    Otherwise: a configuration with its own drift cannot be recognized: suspect at most.
     """
     arms = compared_arms(data)
     if not arms:
@@ -222,7 +222,8 @@ def _paused(data: RunData) -> Findings:
 def within_run_only(data: RunData) -> Findings:
     """Runs of one invocation: what their intervals say holds for that afternoon.
 
-    Assumes: blocks of one invocation share what may differ another day. Otherwise: it is always so, and a note.
+    Assumes: blocks of one session share what may differ on another day.
+    Otherwise: this is always so, so it is a note.
     """
     invocations = {it.row.invocation for requests in data.by_arm.values() for it in requests}
     if not invocations:
@@ -239,7 +240,7 @@ def incomplete_matrix(data: RunData) -> Findings:
 
     Baselines that take their prompts in turn (`baseline_per_block`) are planned on fewer in each block.
 
-    Assumes: the stored plan is what was to be measured: counting.
+    Assumes: the stored plan is what should have been measured.
     Otherwise: a complete run has exactly one answer per planned request.
     """
     if not data.planned:
@@ -296,7 +297,8 @@ def _first_missing(data: RunData, arm: Arm) -> dict[str, Message]:
 def stopped_when_decided(data: RunData) -> Findings:
     """Runs whose number of blocks depends on what was measured in them: the race of an advice.
 
-    Assumes: the experiment on record says when it stops. Otherwise: it is a note.
+    Assumes: the recorded experiment says when it stops.
+    Otherwise: this is a note in any case.
     """
     if data.experiment.design.stopping != "decided":
         yield not_applicable(None, Message("unchecked.blocks_fixed"))
@@ -330,7 +332,8 @@ def bimodal(data: RunData) -> Findings:
     the groups are wide. From 12 blocks on the same is asked of whole blocks, whose effects are ratios to the baseline's
     where there is one.
 
-    Assumes: noise of a request has one hump. Otherwise: noise with two humps is what is looked for: suspect at most.
+    Assumes: the noise of a request has one peak.
+    Otherwise: noise with two peaks is what this looks for: suspect at most.
     """
     speeds = {arm_id: speeds_of(requests) for arm_id, requests in data.by_arm.items()}
     for arm_id, own in speeds.items():
@@ -412,7 +415,8 @@ def pooled_vs_mean(data: RunData) -> Findings:
     mean over blocks, each block pooled; all tokens over all time, relative to the baseline, weighs slow blocks more.
     Told from 1 % on.
 
-    Assumes: a reader takes one mean for the other. Otherwise: it is a note.
+    Assumes: a reader may take one mean for the other.
+    Otherwise: this is a note in any case.
     """
     for arm in data.summary.arms:
         gain = arm.gain
@@ -464,8 +468,8 @@ def stalls(data: RunData) -> Findings:
     Suspect where they cost 2 % of the arm's decode time or more, else a note. Nothing is seen where no prompt was
     repeated. Never `invalid`: a stall may be what the machine always does.
 
-    Assumes: a prompt takes an arm the same time in every block, but for noise.
-    Otherwise: texts that are sampled differ in length and cost, and their spread is allowed for; suspect at most.
+    Assumes: a prompt takes a configuration the same time in every block, apart from noise.
+    Otherwise: sampled outputs differ in length and cost, and their spread is allowed for: suspect at most.
     """
     arms = {arm.arm_id: arm for arm in (*data.summary.arms, *data.summary.controls)}
     for arm_id, requests in data.by_arm.items():

@@ -40,9 +40,9 @@ def baseline_elsewhere(data: RunData) -> Findings:
     compared. What was asked for is the business of `baseline-unlike`. How much of the target lies
     where is the business of `memory-fit`; here it is an arm whose target holds weights on other devices altogether.
 
-    Assumes: what both sides say about engine, settings in force and devices is so: identity. What one side does not say
-    is not compared. Otherwise: builds are compared by their bytes and values as they are printed; two names for one
-    thing would be taken for two. Where no block holds both there is no speedup that could be false: suspect.
+    Assumes: what both sides report about engine, settings and devices is true; what one side does not report is not
+    compared.
+    Otherwise: two names for one thing count as different. Without a common block there is no speedup: suspect.
     """
     arms = compared_arms(data)
     if not arms:
@@ -150,8 +150,8 @@ def baseline_unstable(data: RunData) -> Findings:
     times its standard deviation) is 15 % or more. In a single block nothing repeats and there is no interval: an effect
     is not to be believed there if the baseline's requests vary by as much.
 
-    Assumes: in a single block, requests that vary by as much as the effect hide it.
-    Otherwise: prompts may differ in speed for good reasons, and the ratio be right: suspect at most.
+    Assumes: in a single block, requests that vary as much as the effect hide it.
+    Otherwise: prompts may differ in speed for good reasons while the ratio is right: suspect at most.
     """
     arms = [arm for arm in compared_arms(data) if arm.role == "speculative"]
     if not arms:
@@ -228,12 +228,12 @@ _SAME = tuple(name for name in EngineSettings.model_fields if name not in (*DRAF
 def baseline_unlike(data: RunData) -> Findings:
     """Baselines of another target or with other settings than the arm's, and prompts that a baseline never runs.
 
-    What does not matter to decoding without speculation (`DRAFT_ONLY`, and what an engine says of its own options) may
-    differ. Other command line flags are suspect, since they may or may not matter. A speedup over some of an arm's
-    prompts is not the arm's speedup: suspect too, and invalid where there is no prompt that both run.
+    What does not matter to plain decoding (`DRAFT_ONLY`, and what an engine says of its own options) may differ. Other
+    command line flags are suspect, since they may or may not matter. A speedup over some of an arm's prompts is not the
+    arm's speedup: suspect too, and invalid where there is no prompt that both run.
 
-    Assumes: a baseline is the arm without drafting: identity of all that was asked for, apart from drafting, and of the
-    prompts. Otherwise: flags of the command line may be about drafting, and some prompts may be missing: suspect.
+    Assumes: a baseline has the same settings and prompts as its configuration, apart from drafting.
+    Otherwise: command-line flags may be about drafting, and some prompts may be missing: suspect.
     """
     arms = [arm for arm in data.arms.values() if arm.baseline_id in data.arms]
     if not arms:

@@ -58,7 +58,7 @@ def draft_floor(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> Dra
     if arm.methods != ("draft-simple",) or arm.draft is None:
         return Blind(Message("unchecked.no_model_drafts_alone"), applies=False)
     if data.simulated:
-        return Blind(Message("unchecked.simulated_draft"), applies=False)
+        return Blind(Message("unchecked.simulated"), applies=False)
     header = data.header(arm.draft)
     if header is None:
         return Blind(Message("unchecked.no_draft_header", draft=arm.draft))
@@ -136,7 +136,7 @@ class _Block:
     drafting_ms: float = 0.0
     """Least time that its drafts can have taken."""
     ms: float = 0.0
-    """Total time."""
+    """Time that all of it took."""
     tokens: int = 0
     base_ms: float = 0.0
     base_tokens: int = 0
@@ -258,11 +258,10 @@ def speedup_above_tau(data: RunData) -> Findings:
     shows, or without one cheaper than was ever seen, or where neither its steps nor a CPU makes them plausible.
     `invalid` it is only where the engine's own steps took longer than the decode time that the speedup is made from.
 
-    Assumes: an engine's own steps end within its decode time: arithmetic, and all that makes it invalid. The bound
-    itself assumes that no forward over several tokens takes less time than one over a single token.
-    Otherwise: CPUs have such forwards: a note that says how cheap they would have to be. Suspect where that is more
-    than 15% below what the run's own probe shows; without one, where it is below 0.5 of a plain token, or where
-    there is neither a CPU nor a timed step to make it plausible.
+    Assumes: invalid only if the engine's own steps took longer than its decode time, which is arithmetic. The bound
+    assumes that no forward pass over several tokens is faster than one over a single token.
+    Otherwise: CPUs have such forward passes, so it is a note. Suspect if they would have to be over 15% cheaper than
+    this run's probe shows; without a probe, below 0.5, or if neither a CPU nor a timed step explains them.
     """
     for arm, requests in answered(data):
         excess = _excess(data, arm, requests) if arm.speculates else None
@@ -351,9 +350,10 @@ def _doubt(data: RunData, arm: Arm, requests: Sequence[RequestData], excess: _Ex
 def speedup_above_cost_bound(data: RunData) -> Findings:
     """S <= tau / (m + g c), where the draft's own cost c is bounded by the bandwidth of the memory it lies in.
 
-    Assumes: as speedup-above-tau, and each drafted token is a forward of the draft that reads its weights from the
-    memory they lie in, whose peak bandwidth the catalogue gives. Otherwise: cheap forwards make it a note as there; a
-    wrong catalogue entry, a larger cache, or a draft that overlaps with the target breaks it: suspect at most.
+    Assumes: as `speedup-above-tau`; also, each draft token is a forward pass of the draft model that reads its weights
+    at no more than the catalogued peak bandwidth.
+    Otherwise: cheap forward passes make it a note; a wrong catalogue entry, a larger cache or drafting in parallel make
+    it wrong: suspect at most.
     """
     for arm, requests in answered(data):
         least = draft_floor(data, arm, requests)
@@ -387,13 +387,14 @@ def draft_time_bound(data: RunData) -> Findings:
     """Drafting alone takes longer than the request: those drafts were not made by that model, if memory and caches are
     what the catalogue and we take them for.
 
-    Assumes: each drafted token is a forward of the draft that reads its weights from memory, whose peak bandwidth the
-    catalogue gives. Otherwise: a wrong catalogue entry or a cache that holds the draft breaks it: suspect at most.
+    Assumes: each draft token is a forward pass of the draft model that reads its weights at no more than the catalogued
+    peak bandwidth.
+    Otherwise: a wrong catalogue entry, or a cache that holds the draft model, makes it wrong: suspect at most.
     """
     for arm, requests in answered(data):
         least = draft_floor(data, arm, requests)
         if isinstance(least, Blind):
-            # Nothing claims how fast the draft is on its own, so there is nothing that could be contradicted.
+            # Nothing claims how fast the draft is by itself, so there is nothing that could be contradicted.
             yield not_applicable(arm.id, least.reason)
             continue
         for request in requests:
@@ -420,14 +421,15 @@ def draft_time_bound(data: RunData) -> Findings:
 def bandwidth_bound(data: RunData) -> Findings:
     """Weights are read faster than the memory can deliver them: time, count or the idea of the bytes is wrong.
 
-    Assumes: each forward reads the weights that the header counts, less 268 MB of cache, from memory whose peak the
-    catalogue gives. Otherwise: a wrong catalogue entry, a larger cache, or experts that consecutive tokens share break
-    it: suspect at most.
+    Assumes: each forward pass reads the weights that the header lists, less 268 MB of cache, at no more than the
+    catalogued peak bandwidth.
+    Otherwise: a wrong catalogue entry, a larger cache, or experts shared by consecutive tokens make it wrong: suspect
+    at most.
     """
     for arm, requests in answered(data):
         header = data.header(arm.target)
         if data.simulated:
-            yield not_applicable(arm.id, Message("unchecked.simulated_memory"))
+            yield not_applicable(arm.id, Message("unchecked.simulated"))
             continue
         if header is None:
             yield not_checkable(arm.id, Message("unchecked.no_header", model=arm.target))

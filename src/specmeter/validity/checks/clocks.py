@@ -30,7 +30,7 @@ from specmeter.validity.checks.request_data import RequestData
 from specmeter.validity.checks.run_data import RunData
 
 _SINGLE = 2
-"""This many deviations may come of a clock that was set."""
+"""So many deviations may come of a clock that was set."""
 _SHARE = 0.05
 _SAMPLE_S = 1.0
 _SLEW = 0.15
@@ -51,8 +51,8 @@ def decode_time_differs(data: RunData) -> Findings:
     in bursts, but neither for most of them. Off by more than 5 % and 20 ms is too much, either way for arrivals. Steps
     may end early, where the last forwards drafted nothing and were not logged, but not late by more than 2 % and 3 ms.
 
-    Assumes: the client is not kept from reading most of an arm's tokens for longer than 20 ms and 5 % of the time.
-    Otherwise: a client that never gets a processor sees tokens in bursts, and a right decode time is suspect.
+    Assumes: the client can read most tokens within 20 ms and 5% of the time.
+    Otherwise: a client without CPU time sees tokens in bursts, and a correct decode time is suspect.
     """
     for arm, requests in answered(data):
         decoded = [it for it in requests if (it.row.predicted_n or 0) > 1]
@@ -152,8 +152,8 @@ def times_overlap(data: RunData) -> Findings:
     once; the time of day may also run slower by a tenth while it is corrected. More than two breaks that are more than
     5 % of all moments come of no clock; neither does a request a minute outside of a session that ends after it began.
 
-    Assumes: the time of day is not set back again and again while a run continues.
-    Otherwise: a machine whose clock jumps makes a right run suspect; its rates come from other clocks.
+    Assumes: the system clock is not set back repeatedly during a run.
+    Otherwise: a machine whose clock jumps makes a correct run suspect; rates come from other clocks.
     """
     if not data.sessions:
         yield not_checkable(None, Message("unchecked.no_session"))

@@ -25,8 +25,8 @@ _NONE = Message("unchecked.no_control")
 def accept_all(data: RunData) -> Findings:
     """Every drafted token is to be accepted, in every request. Exact: a synthetic rate of 1 leaves no chance.
 
-    Assumes: a synthetic rate of 1 accepts every drafted token: counting.
-    Otherwise: no number of the run can be trusted where such a counter errs, whatever the reason.
+    Assumes: a synthetic rate of 1 accepts every draft token.
+    Otherwise: if such a counter is wrong, no number of the run can be trusted.
     """
     return _synthetic_control(data, "control-accept-all", 1.0)
 
@@ -34,8 +34,8 @@ def accept_all(data: RunData) -> Findings:
 def accept_none(data: RunData) -> Findings:
     """No drafted token is to be accepted, in any request. Exact as well.
 
-    Assumes: a synthetic rate of 0 accepts no drafted token: counting.
-    Otherwise: no number of the run can be trusted where such a counter errs, whatever the reason.
+    Assumes: a synthetic rate of 0 accepts no draft token.
+    Otherwise: if such a counter is wrong, no number of the run can be trusted.
     """
     return _synthetic_control(data, "control-accept-none", 0.0)
 
@@ -80,8 +80,8 @@ def baseline_again(data: RunData) -> Findings:
     Its interval lies beyond 3 % as a whole, or its point beyond 5 %. The farthest end of its interval is the least
     effect that the run can tell from nothing; arms of the same baseline with smaller effects are named.
 
-    Assumes: the same configuration measured twice has one speed.
-    Otherwise: on a noisy machine one clean control in twenty comes out here: suspect at most.
+    Assumes: a configuration measured twice has the same speed.
+    Otherwise: on a noisy machine 1 in 20 good controls fails: suspect at most.
     """
     again = [arm for arm in data.arms.values() if arm.role == "control" and _repeats_its_baseline(arm, data.arms)]
     if not again:
@@ -123,7 +123,7 @@ def baseline_again(data: RunData) -> Findings:
 
 
 def _repeats_its_baseline(arm: Arm, arms: Mapping[str, Arm]) -> bool:
-    """A named control may be decoding without speculation with other settings, which is another configuration."""
+    """A named control may be plain decoding with other settings, which is another configuration."""
     baseline = arms.get(arm.baseline_id or "")
     return not arm.speculates and baseline is not None and arm.engine == baseline.engine
 
@@ -155,8 +155,8 @@ CHECKS: tuple[Check, ...] = (
 def synthetic_on(data: RunData) -> Findings:
     """Acceptance simulated at random tells what steps cost; as a speedup of a model it is false.
 
-    Assumes: what the arm asks for, or the engine's own line about it, is in force: identity of the configuration.
-    Otherwise: an engine that ignores it drafts as usual, and flag-inert tells; the arm is still not what it is called.
+    Assumes: the setting, or the engine's log line about it, is in force.
+    Otherwise: `flag-inert` finds an engine that ignores the setting; the label is still wrong.
     """
     for arm in data.arms.values():
         if arm.role == "control":
@@ -180,8 +180,8 @@ def synthetic_on(data: RunData) -> Findings:
 def experts_recorded(data: RunData) -> Findings:
     """Looking into the graph makes an engine compute it in pieces: what its steps then take says nothing.
 
-    Assumes: looking into the graph changes how it is computed, always.
-    Otherwise: nothing else is assumed: it follows from the arm's own settings.
+    Assumes: recording experts always changes how the engine computes.
+    Otherwise: does not apply: this follows from the configuration's own settings.
     """
     for arm in data.arms.values():
         if arm.engine.record_experts:
@@ -193,8 +193,8 @@ def experts_recorded(data: RunData) -> Findings:
 def timing_only(data: RunData) -> Findings:
     """Random weights cost what real ones cost, but agree with nothing: a cost probe, no result.
 
-    Assumes: weights that were drawn at random agree with nothing: identity of the model.
-    Otherwise: a model that is wrongly marked is refused as well; its costs stay readable.
+    Assumes: randomly drawn weights agree with nothing.
+    Otherwise: a model marked by mistake is refused too.
     """
     for arm in data.arms.values():
         used = [data.models.get(name) for name in (arm.target, arm.draft) if name is not None]

@@ -28,7 +28,7 @@ SLACK_MS = 20.0
 """Engine and client read different clocks."""
 OWN_WORK = 0.05
 """Share of the decode time that what is measured with may add: streaming and step lines were seen to take up to 4.2 %
-from decoding without speculation and 1.7 % from speculation, where no core was free for it."""
+from plain decoding and 1.7 % from speculation, where no core was free for it."""
 LUMP_MS = 100.0
 """A wait below this may be one for a processor: the instrumented engine's clients waited 25 to 60 ms on a machine with
 twice as much work as processors."""
@@ -39,10 +39,10 @@ def conservation(data: RunData) -> Findings:
 
     Under load the same of whole cells, and of the forwards of all slots; and of each request whose steps are on record.
 
-    Assumes: each successful forward emits one token and the drafts it accepts, and a prompt takes one forward per
-    batch: counting. Tokens cut off at a stop and replays after a restore are allowed for.
-    Otherwise: no method that can be run emits otherwise; an engine that counts something else under this name
-    cannot be checked, nor its tau be known.
+    Assumes: each successful forward pass yields one token plus the accepted draft tokens, and a prompt takes one
+    forward pass per batch. Tokens cut off at a stop and replays after a restore are allowed for.
+    Otherwise: no known method works differently; an engine that counts something else cannot be checked, and its tau is
+    unknown.
     """
     for arm, requests in answered(data):
         if arm.load is not None:
@@ -86,10 +86,9 @@ def _does_not_close(request: RequestData, law: Law, gap: tuple[int, int]) -> Fin
 def counters_absurd(data: RunData) -> Findings:
     """Counts and times that contradict each other by themselves.
 
-    Assumes: no more can be accepted than drafted, generated than asked for, or accepted than generated: counting.
-    What an engine did during a request took no longer than the request.
-    Otherwise: 2 % and 20 ms are left to the two clocks. Noise only makes a request longer; where one clock went on
-    while the machine slept, the engine's time is not that of decoding either.
+    Assumes: accepted tokens cannot exceed drafted or generated ones, nor generated tokens the limit; the engine's time
+    cannot exceed the request's by more than 2% and 20 ms.
+    Otherwise: if one clock ran on while the machine slept, the engine's time is wrong too.
     """
     limit = data.experiment.generation.max_tokens
     limits = {name: prompt.max_tokens for name, prompt in data.prompts.items() if prompt.max_tokens is not None}
@@ -136,9 +135,9 @@ def window_mismatch(data: RunData) -> Findings:
     something else for others, count, time or rate of the latter are not what they are called: that is `invalid`. An
     engine that never prints either may have a window of its own, and be right about counts and times: `suspect`.
 
-    Assumes: an engine that prints (n - 1) / ms or n / ms of its own counts and times does so for every request:
-    arithmetic on three numbers of one reply, as far as they are rounded. Otherwise: an engine that never prints either
-    has a window of its own, and may be right about counts and times: suspect.
+    Assumes: an engine that prints (n - 1) / ms or n / ms of its own counts and times does so for every request, apart
+    from rounding.
+    Otherwise: an engine that never prints either uses its own window, and its counts and times may be right: suspect.
     """
     usual = any(_window(request) is not None for requests in data.by_arm.values() for request in requests)
     for arm, requests in answered(data):
@@ -202,8 +201,8 @@ def clock_differs(data: RunData) -> Findings:
     (lower) median of an arm is taken, so that single hiccups do not count. A client that gets no processor waits just
     as long, so this is never more than `suspect`.
 
-    Assumes: from the first token to the end the client waits as long as the engine decodes, 5 % and 20 ms apart.
-    Otherwise: a client that gets no processor, and other clients of the server, look the same: suspect at most.
+    Assumes: from the first token on, the client waits as long as the engine decodes, within 5% and 20 ms.
+    Otherwise: a client without CPU time, or other clients of the server, look the same: suspect at most.
     """
     for arm, requests in answered(data):
         rows = [request.row for request in requests if (request.row.predicted_n or 0) > 1]

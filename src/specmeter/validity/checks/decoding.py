@@ -38,10 +38,10 @@ def target_decode_failed(data: RunData) -> Findings:
 
     The log says so. Where there is no log, the counters have to say it: more tokens than successful forwards.
 
-    Assumes: what llama.cpp's log calls a failed forward was one: the engine's own account of itself. Without a log,
-    tokens that no successful forward stands behind: counting.
-    Otherwise: an engine with other words goes unnoticed here, and conservation has to find it; with neither log nor
-    counters nothing is known, which is suspect where the engine has either.
+    Assumes: llama.cpp's log reports each failed forward pass as such; without a log, tokens that no successful forward
+    pass explains are counted.
+    Otherwise: `conservation` must find failures that another engine words differently; with neither log nor counters,
+    it is suspect if the engine normally has either.
     """
     for arm, requests in answered(data):
         logs = logs_of(data, requests)
@@ -76,20 +76,18 @@ def _failures_by_counters(data: RunData, arm: Arm, requests: Sequence[RequestDat
 
 
 def _no_log(data: RunData, arm: Arm, reason: Message) -> Unchecked:
-    return (
-        not_applicable(arm.id, Message("unchecked.simulated_log")) if data.simulated else not_checkable(arm.id, reason)
-    )
+    return not_applicable(arm.id, Message("unchecked.simulated")) if data.simulated else not_checkable(arm.id, reason)
 
 
 def draft_decode_failed(data: RunData) -> Findings:
     """Forwards of the draft model fail: drafts are empty or short, and acceptance is that of something else.
 
-    Assumes: what llama.cpp's log calls a failed forward of the draft was one: the engine's own account of itself.
-    Otherwise: an engine with other words goes unnoticed; a log that is missing is suspect, where the engine has one.
+    Assumes: llama.cpp's log reports each failed forward pass of the draft model as such.
+    Otherwise: another engine's wording goes unnoticed; a missing log is suspect if the engine normally has one.
     """
     for arm, requests in answered(data):
         if not by_model(data, arm):
-            yield not_applicable(arm.id, Message("unchecked.no_model_drafts"))
+            yield not_applicable(arm.id, Message("unchecked.no_draft"))
             continue
         logs = logs_of(data, requests)
         reported = logs.all("draft_failures")
@@ -116,9 +114,9 @@ def _as_found(data: RunData, arm: Arm) -> bool:
 def speculation_not_active(data: RunData) -> Findings:
     """Drafting was asked for and never happened: the arm is a baseline under another name.
 
-    Assumes: a slot that the engine says does not speculate does not; nor does one whose set-up the log calls failed
-    and that drafted nothing: identity and counting.
-    Otherwise: where the engine says neither, a model that drafted nothing may have been unsure throughout: suspect.
+    Assumes: a slot does not speculate if the engine says so, or if its log reports a failed set-up and nothing was
+    drafted.
+    Otherwise: if the engine reports neither, a draft model that drafted nothing may just have been unsure: suspect.
     """
     for arm, requests in answered(data):
         if not arm.speculates or _as_found(data, arm):
@@ -169,8 +167,8 @@ def drafter_idle(data: RunData) -> Findings:
 
     Some settings let a method never draft, or otherwise than asked, and no engine says so; that can be told beforehand.
 
-    Assumes: a method that drafts for fewer than one token in twenty cannot be why the arm is fast or slow.
-    Otherwise: drafting that seldom may still cost time or save it: the arm is suspect, its figures are shown.
+    Assumes: a method that drafts for fewer than 1 in 20 tokens cannot explain the speed.
+    Otherwise: rare drafts may still cost or save time, so it is suspect and its numbers are shown.
     """
     for arm in data.arms.values():
         requests = data.by_arm[arm.id]
@@ -189,7 +187,7 @@ def drafter_idle(data: RunData) -> Findings:
 def _idle(arm: Arm, requests: Sequence[RequestData], drafted: int) -> Findings:
     generated = sum(request.row.predicted_n or 0 for request in requests)
     if not generated:
-        yield not_applicable(arm.id, Message("unchecked.nothing_generated"))
+        yield not_applicable(arm.id, Message("unchecked.nothing_decoded"))
     elif drafted < IDLE_SHARE * generated:
         yield of_arm(
             "suspect",
@@ -240,9 +238,9 @@ def replay_livelock(data: RunData) -> Findings:
     A replay may reject once more what another batch size has decided the other way, so that two in a row are honest,
     though dear. But each cuts a token off the draft at least: more in a row than a draft has tokens make no headway.
 
-    Assumes: each restored checkpoint cuts a token off the draft at least, so that more in a row than a draft has
-    tokens make no headway: counting.
-    Otherwise: fewer in a row may be near ties that another batch size decides the other way: suspect.
+    Assumes: each restored checkpoint shortens the draft by at least one token, so more restores in a row than draft
+    tokens make no progress.
+    Otherwise: fewer in a row may come from near ties that depend on the batch size: suspect.
     """
     for arm, requests in answered(data):
         if not arm.speculates:
@@ -289,8 +287,8 @@ def _livelock_in_log(data: RunData, arm: Arm, requests: Sequence[RequestData]) -
 def checkpoint_cost(data: RunData) -> Findings:
     """What it takes to undo rejected tokens on a recurrent or hybrid target.
 
-    Assumes: each restored checkpoint makes the target compute a forward again.
-    Otherwise: the share of replays is an upper bound where a build restores without computing again; it is a note.
+    Assumes: each restored checkpoint makes the target repeat a forward pass.
+    Otherwise: the share of replays is an upper bound if a build restores without repeating.
     """
     for arm, requests in answered(data):
         if not arm.speculates:

@@ -46,7 +46,7 @@ def two_binaries(data: RunData) -> Findings:
     Identities are compared to the byte. A build is a number and a commit; builds without them (packages that were made
     outside of a repository print `0 (unknown)`) agree with anything.
 
-    Assumes: one build is one set of bytes, and prints one build number.
+    Assumes: one build is one set of bytes, with one build number.
     Otherwise: the same source built twice has other bytes: suspect at most.
     """
     if not data.sessions:
@@ -141,14 +141,15 @@ _SAME_BYTES = 2 * 2**20
 def memory_fit(data: RunData) -> Findings:
     """A target that lies otherwise in memory than its baseline's, because a draft took the room.
 
-    Noted as well: a target of which a GPU holds some layers only, as with `-ngl 99` and 150 layers. Layers on devices,
-    the context of a slot, and the target's weights and KV cache per device are compared between sessions of one block.
-    Sizes may differ by 1 % or 2 MiB, since logs print them rounded. Compute buffers are left out: verifying a draft may
-    need larger ones, and they say nothing about where the target lies. Left out as well is the size of weights for arms
-    that load drafting heads into the target, and the cache of a recurrent target that keeps snapshots for rolling back.
+    Noted as well: a target of which a GPU holds some layers only, as with `-ngl 99` and 150 layers.
+    Layers on devices, the context of a slot, and the target's weights and KV cache per device are compared between
+    sessions of one block. Sizes may differ by 1 % or 2 MiB, since logs print them rounded. Compute buffers are left
+    out: verifying a draft may need larger ones, and they say nothing about where the target lies. Left out as well is
+    the size of weights for arms that load drafting heads into the target, and the cache of a recurrent target that
+    keeps snapshots for rolling back.
 
-    Assumes: buffers of the same size in the same place are read at the same speed; logs round sizes to 1 % or 2 MiB.
-    Otherwise: a smaller difference goes unnoticed, a harmless one is suspect at most.
+    Assumes: buffers of the same size in the same place are read at the same speed; logs round sizes to 1% or 2 MiB.
+    Otherwise: smaller differences go unnoticed, and harmless ones are reported: suspect at most.
     """
     arms = [arm for arm in data.arms.values() if arm.baseline_id is not None]
     if data.simulated or not arms:
@@ -171,7 +172,7 @@ def memory_fit(data: RunData) -> Findings:
             if target_devices_known(arm, pair[0]) and baseline and target_devices_known(baseline, pair[1])
         ]
         if not known:
-            yield not_checkable(arm.id, Message("unchecked.target_place_unknown"))
+            yield not_checkable(arm.id, Message("unchecked.weights_unknown"))
             continue
         moved = distinct(it for mine, base in known for it in _moved(arm, mine, base))
         if moved:
@@ -232,8 +233,9 @@ def server_shared(data: RunData) -> Findings:
     the place at all. It is called a rise from 0.02 of the tokens between first and last place on, at four times its
     standard error.
 
-    Assumes: greedy text repeats itself, so that acceptance does not depend on the place in a session unless something
-    is kept. Otherwise: a rise by chance passes four standard errors rarely: suspect at most.
+    Assumes: greedy output repeats, so acceptance does not depend on when a request ran, unless the server keeps
+    something.
+    Otherwise: a chance rise rarely exceeds four standard errors: suspect at most.
     """
     by_arm = sessions_by_arm(data)
     if not data.sessions:
@@ -349,8 +351,8 @@ def server_found(data: RunData) -> Findings:
     Two servers of one machine take memory and caches from each other though only one of them is at work. What servers
     say of their models is compared as far as both say it.
 
-    Assumes: a server answers for itself: no proxy speaks for others.
-    Otherwise: what was told is of another server than what was measured: suspect at most.
+    Assumes: a server answers for itself, with no proxy in between.
+    Otherwise: the reported facts belong to another server than the one measured: suspect at most.
     """
     if not data.sessions:
         yield not_checkable(None, Message("unchecked.no_session"))

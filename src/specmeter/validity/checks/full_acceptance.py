@@ -50,9 +50,9 @@ def acceptance_by_construction(data: RunData) -> Findings:
     be is 100 % beside checkpoints restored after rejections, beside steps that rejected tokens, or with more forwards
     than full drafts leave room for. That a draft model which stops when it is unsure is never wrong is merely suspect.
 
-    Assumes: a rejected token was drafted, and has to be among the drafted ones: counting. The number of forwards is
-    held against drafts of full length only where the engine itself says that nothing shortens them.
-    Otherwise: where drafts may end early, full acceptance over texts of different speed is suspect and no more.
+    Assumes: a rejected token was drafted, so it must be among the drafted ones. Forward passes are compared with full
+    drafts only if the engine says that nothing shortens drafts.
+    Otherwise: if drafts may end early, full acceptance over prompts of different speed is only suspect.
     """
     for arm, requests in answered(data):
         drafted = sum(request.row.draft_n or 0 for request in requests)

@@ -163,7 +163,7 @@ def _further_forwards(cell: LoadCell, mine: Sequence[RequestData], draft: int, s
 def load_not_reached(data: RunData) -> Findings:
     """Cells in which fewer clients were busy than asked for, or which have no steady window.
 
-    Assumes: requests are in flight from when they are sent until their last token has arrived.
+    Assumes: a request is in flight from when it is sent until its last token arrives.
     Otherwise: an engine that holds answers back looks busier than it is.
     """
     for arm, load, cells in _loaded(data):
@@ -206,8 +206,8 @@ def load_not_reached(data: RunData) -> Findings:
 def requests_queued(data: RunData) -> Findings:
     """More clients than slots: the engine never works on as many requests as there are clients.
 
-    Assumes: the engine says how many requests it works on at once.
-    Otherwise: of one that works on more the finding is wrong, and what was measured is not.
+    Assumes: the engine reports how many requests it processes at once.
+    Otherwise: if it processes more, the finding is wrong and the measurement is not.
     """
     for arm, load, cells in _loaded(data):
         fewest = min((it.slots for it in cells), default=None)
@@ -228,8 +228,8 @@ def requests_queued(data: RunData) -> Findings:
 def overloaded(data: RunData) -> Findings:
     """Requests that arrived faster than the engine answered: what was reached is its limit, and waiting has no end.
 
-    Assumes: requests that wait, more than the engine works on, while answers fall 10 % behind arrivals: counting.
-    Otherwise: a burst at the end of a short cell may look the same: suspect at most.
+    Assumes: more requests wait than the engine processes, while answers fall 10% behind arrivals.
+    Otherwise: a burst at the end of a short measurement may look the same: suspect at most.
     """
     if all(arm.load is None or arm.load.rate is None for arm in data.arms.values()):
         yield not_applicable(None, Message("unchecked.no_rate"))
@@ -272,8 +272,8 @@ def client_late(data: RunData) -> Findings:
     A late client takes at most its share of the time from what a cell reached, so that one of several cells is told,
     and what all of them lost together is doubted. Cells that were measured again have to have been late.
 
-    Assumes: clients that rest for 2 % of their time, over the cells of an arm, are not those that were asked for.
-    Otherwise: where the pause was the engine's (it held back the end of an answer), the load was as asked.
+    Assumes: clients that pause for 2% of their time are not the clients asked for.
+    Otherwise: if the engine caused the pause by delaying the end of an answer, the load was as asked.
     """
     cores = max((host.logical_cores for host in data.hosts), default=None)
     for arm, load, cells in _loaded(data):
@@ -345,7 +345,7 @@ def prompts_in_window(data: RunData) -> Findings:
     """Windows that are mostly about prompts, and windows that hold next to nothing.
 
     Assumes: the time before the first token goes into the prompt, or into waiting for it.
-    Otherwise: an engine that sends its first token late has less time in prompts than it seems.
+    Otherwise: an engine that sends its first token late spends less time on prompts than it seems.
     """
     for arm, load, cells in _loaded(data):
         known = [it for it in cells if it.counts]
@@ -383,8 +383,8 @@ def slot_without_drafts(data: RunData) -> Findings:
     """Requests that drafted nothing in an arm whose other requests did: a slot that silently decodes without
     speculation.
 
-    Assumes: a draft model that is asked for drafts at least once in 16 tokens: counting.
-    Otherwise: an engine that decides against drafts has a policy, which its arm should name.
+    Assumes: a draft model is asked for drafts at least once in 16 tokens.
+    Otherwise: an engine that decides against drafts has a policy that the configuration should name.
     """
     for arm, _, _ in _loaded(data):
         drafters = data.traits.drafters(arm.methods)
@@ -404,8 +404,8 @@ def slot_without_drafts(data: RunData) -> Findings:
 def prompt_remembered(data: RunData) -> Findings:
     """Methods that remember earlier texts of their session, and meet a prompt in it again.
 
-    Assumes: methods of that kind keep their table for a session, as the engine states.
-    Otherwise: where each slot has a table of its own, a repeated prompt may still be new to it.
+    Assumes: such methods keep their table as long as the engine runs, as it reports.
+    Otherwise: if each slot has its own table, a repeated prompt may still be new to it.
     """
     for arm, _, _ in _loaded(data):
         keeping = [it for it in arm.methods if (method := data.traits.method(it)) is not None and method.remembers]
@@ -427,8 +427,8 @@ def _repeats(data: RunData, requests: Sequence[RequestData]) -> int:
 def context_short(data: RunData) -> Findings:
     """Requests that lost a part of their context, or waited for room in it: slots that take memory from each other.
 
-    Assumes: the engine says where a context was full, and logs when it makes room.
-    Otherwise: an engine that makes room in silence is seen by its forwards alone, which conservation counts.
+    Assumes: the engine reports where a context was full, and logs when it makes room.
+    Otherwise: if it makes room silently, only its forward passes show it, which `conservation` counts.
     """
     for arm, _, _ in _loaded(data):
         requests = data.by_arm[arm.id]

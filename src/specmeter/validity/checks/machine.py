@@ -33,7 +33,7 @@ from specmeter.record.verdict import Findings
 from specmeter.validity.checks.check import Check, not_applicable, not_checkable, of_arm, of_run
 from specmeter.validity.checks.run_data import RunData, Sample
 
-_SIMULATED = Message("unchecked.virtual_time")
+_SIMULATED = Message("unchecked.simulated")
 _NO_HOST = Message("unchecked.no_host")
 
 
@@ -57,8 +57,8 @@ def host_busy(data: RunData) -> Findings:
     limit it is a note. Clocks: a quarter of the samples a fifth below the run's fastest, or a median a tenth below that
     of the baseline. Memory: less than 3 % of it available at any time.
 
-    Assumes: samples a second apart tell what the requests beside them met.
-    Otherwise: short bursts may fall between two samples, or hit no request: suspect at most.
+    Assumes: samples one second apart show what happened during the requests.
+    Otherwise: short bursts may fall between two samples, or miss all requests: suspect at most.
     """
     if data.simulated:
         yield not_applicable(None, _SIMULATED)
@@ -196,7 +196,7 @@ def free_cores(data: RunData) -> Findings:
     engine's threads leave none free; where telemetry was recorded, that tells better what it did (`host-busy`), and it
     is a note here. So is a load average above the cores, because it also remembers what ended a minute ago.
 
-    Assumes: threads beyond free cores wait for each other.
+    Assumes: threads beyond the free cores wait for each other.
     Otherwise: hyperthreads and idle programs may cost little: suspect at most.
     """
     if data.simulated:
@@ -301,8 +301,8 @@ def power_source(data: RunData) -> Findings:
     The governor `powersave` holds the clock at its lowest under most of Linux's drivers, but those of Intel and newer
     AMD processors call their normal dynamic mode by that name: on x86 it is a note.
 
-    Assumes: battery and power saving hold the clock down.
-    Otherwise: some machines hold it up all the same: suspect at most.
+    Assumes: battery and power saving lower the clock.
+    Otherwise: some machines keep their clock anyway: suspect at most.
     """
     if data.simulated:
         yield not_applicable(None, _SIMULATED)
@@ -365,8 +365,8 @@ def memory_short(data: RunData) -> Findings:
     sliding window). Memory of GPUs counts as free: which part goes there is not known beforehand. Swap that grew by
     100 MB between two starts of the run says the same after the event.
 
-    Assumes: models and caches need the memory that the engine printed, or that headers give.
-    Otherwise: GPU memory counts as free, whichever part goes there: suspect at most.
+    Assumes: models and caches need the memory that the engine printed, or that headers list.
+    Otherwise: GPU memory counts as free, wherever the models go: suspect at most.
     """
     if data.simulated:
         yield not_applicable(None, _SIMULATED)
@@ -431,8 +431,8 @@ def excluded_block(data: RunData) -> Findings:
     and every answer that does not count against what is on record. Where blocks were given up and fewer than three calm
     ones are left, there is no number.
 
-    Assumes: samples a second apart tell whether others disturbed a block.
-    Otherwise: a calm block may be measured again: the rule never looks at what came out.
+    Assumes: samples one second apart show whether other programs disturbed a block.
+    Otherwise: an undisturbed block may be repeated, but never because of its result.
     """
     if data.simulated:
         yield not_applicable(None, _SIMULATED)

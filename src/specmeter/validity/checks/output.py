@@ -115,7 +115,7 @@ class _Texts:
     near_tie: float
     """Gap up to which this target is taken to be undecided."""
     beside_one: bool = False
-    """They should equal those of decoding without speculation for one client: the control of a load."""
+    """They should equal those of plain decoding for one client: the control of a load."""
 
     @cached_property
     def asked(self) -> list[_Departure]:
@@ -139,8 +139,9 @@ class _Texts:
 def output_differs(data: RunData) -> Findings:
     """Greedy text with speculation is not the text without. Near ties are legal: batch size changes the last digits.
 
-    Assumes: greedy decoding of one target gives one text, up to near ties, whose width was measured per number format.
-    Otherwise: numerics of another machine may have wider ties: suspect at most.
+    Assumes: greedy decoding of one target gives one output, apart from near ties, whose width was measured per number
+    format.
+    Otherwise: another machine's arithmetic may have wider ties: suspect at most.
     """
     if data.experiment.generation.temperature > 0:
         yield not_applicable(None, _SAMPLED)
@@ -174,8 +175,8 @@ def _lacks_control(texts: _Texts) -> bool:
 def _answers(data: RunData) -> _Answers:
     """Margins of the places where texts part now (a retried request may have left older ones), and near ties.
 
-    Asked again, a target may prefer the very token that decoding without speculation did not say. That gap is the work
-    of its arithmetic alone, and says how far this reaches in this model on this machine.
+    Asked again, a target may prefer the very token that plain decoding did not say. That gap is the work of its
+    arithmetic alone, and says how far this reaches in this model on this machine.
     """
     keyed = ((RequestKey(it.invocation, it.block, it.arm_id, it.prompt_id), it) for it in data.margins)
     margins = {key: it for key, it in keyed if data.left_at.get(key) == it.position and it.arm_id in data.arms}
@@ -282,11 +283,11 @@ def _remedy(texts: _Texts) -> Message:
 
 
 def output_degenerate(data: RunData) -> Findings:
-    """Garbage or loops where decoding without speculation writes text: fast, well accepted, and worthless.
+    """Garbage or loops where plain decoding writes text: fast, well accepted, and worthless.
 
-    Assumes: the target was asked, and held another token at the place where the arm left for at least 2.7 times as
-    likely: no arithmetic is an excuse, so the looping or blank text is not the target's: identity. Otherwise: a loop
-    after a closer decision may be the target's own, and one about which it was not asked is only strange: suspect.
+    Assumes: where the outputs diverged, the target rated another token at least 2.7 times as likely, which arithmetic
+    cannot explain.
+    Otherwise: after a closer decision, or if the target was not asked, the loop may be its own: suspect.
     """
     answers, usual = _answers(data), _usual_repetition(data)
     for arm, requests in answered(data):
@@ -368,9 +369,9 @@ def _plain_loops(arm: Arm, requests: Sequence[RequestData]) -> Findings:
 def length_mismatch(data: RunData) -> Findings:
     """Arm and baseline generated different numbers of tokens, or ended differently.
 
-    Assumes: texts of one target have one length. Where answers end by themselves, a text that left the baseline's may
-    end elsewhere: `output-differs` asks about the place. Lengths of samples differ by chance, and so may those of texts
-    whose tokens are not told. Otherwise: a near tie changes lengths honestly: suspect at most.
+    Assumes: outputs of one target have one length. An output that diverged may end elsewhere (see `output-differs`);
+    sampled outputs, and outputs without token ids, may differ in length by chance.
+    Otherwise: a near tie can change the length: suspect at most.
     """
     generation = data.experiment.generation
     by_themselves = not generation.ignore_eos
@@ -435,8 +436,8 @@ def _lengths(
 def thinking_truncated(data: RunData) -> Findings:
     """The cap fell inside the reasoning: no answer was measured.
 
-    Assumes: an answer is text outside of the reasoning, by the engine's own marks.
-    Otherwise: a model without such marks is passed over.
+    Assumes: an answer is what follows the reasoning, by the engine's own marks.
+    Otherwise: a model without such marks is skipped.
     """
     thinking = False
     for arm, requests in answered(data):
@@ -461,8 +462,8 @@ def thinking_truncated(data: RunData) -> Findings:
 def thinking_differs(data: RunData) -> Findings:
     """The model reasoned although thinking was switched off, or did not although it was switched on.
 
-    Assumes: reasoning is marked in the text, by the usual marks or the engine's own.
-    Otherwise: on an easy prompt a model may not reason: switched on, it is found only where no reply has any.
+    Assumes: reasoning is marked by the usual marks or the engine's own.
+    Otherwise: a model may skip reasoning on an easy prompt, so it is reported only if no answer has any.
     """
     asked = {it.id: it.thinking for it in data.prompts.values() if it.thinking is not None}
     for arm, requests in answered(data):

@@ -27,8 +27,8 @@ _NO_DRAFT = Message("unchecked.no_draft")
 def vocab_mismatch(data: RunData) -> Findings:
     """Target and draft speak of different tokens: refused by the engine, or translated by way of text.
 
-    Assumes: headers and token texts of both files differ in what llama.cpp insists on, or its log says that tokens are
-    translated: identity. Otherwise: an engine that drafts all the same and says nothing has other conditions: suspect.
+    Assumes: both files differ in something that llama.cpp requires, or its log says that tokens are translated.
+    Otherwise: an engine that drafts anyway and reports nothing has other requirements: suspect.
     """
     for arm in data.arms.values():
         if arm.draft is None:
@@ -57,7 +57,7 @@ def vocab_mismatch(data: RunData) -> Findings:
                 log=said,
             )
         elif data.simulated:
-            yield not_applicable(arm.id, Message("unchecked.simulated_vocabulary"))
+            yield not_applicable(arm.id, Message("unchecked.simulated"))
         elif pair is None and (logs.missing or not logs.sessions):
             yield not_checkable(arm.id, Message("unchecked.not_compared_no_log"))
 
@@ -69,7 +69,8 @@ def _differs(condition: Condition) -> Message:
 def draft_special_tokens(data: RunData) -> Findings:
     """Differences that no engine refuses and that cost acceptance.
 
-    Assumes: special tokens and templates that differ cost acceptance. Otherwise: they need not: it is a note.
+    Assumes: different special tokens and templates lower the acceptance rate.
+    Otherwise: they may not, so it is a note.
     """
     chat = any(prompt.format == "chat" for prompt in data.prompts.values())
     names = _SPECIAL | {"chat-template"} if chat else _SPECIAL
@@ -78,7 +79,7 @@ def draft_special_tokens(data: RunData) -> Findings:
         if arm.draft is None:
             yield not_applicable(arm.id, _NO_DRAFT)
         elif data.simulated:
-            yield not_applicable(arm.id, Message("unchecked.simulated_vocabulary"))
+            yield not_applicable(arm.id, Message("unchecked.simulated"))
         elif pair is None:
             yield not_checkable(arm.id, Message("unchecked.not_compared"))
         elif warned := [it for it in pair.conditions if it.status == "warning" and it.name in names]:
@@ -107,8 +108,8 @@ def _all_differ(conditions: Sequence[Condition]) -> list[Message]:
 def draft_not_smaller(data: RunData) -> Findings:
     """A draft that reads as much per token as its target cannot pay: perhaps the two were mixed up.
 
-    Assumes: bytes read per token stand for the time of a forward. Otherwise: on a machine that is bound by computing
-    they do not: suspect at most, a note where the draft is merely large.
+    Assumes: bytes read per token represent the time of a forward pass.
+    Otherwise: on a compute-bound machine they do not: suspect at most, and a note if the draft model is merely large.
     """
     for arm in data.arms.values():
         if arm.draft is None:
@@ -116,7 +117,7 @@ def draft_not_smaller(data: RunData) -> Findings:
             continue
         target, draft = (data.header(name) for name in (arm.target, arm.draft))
         if data.simulated:
-            yield not_applicable(arm.id, Message("unchecked.simulated_weights"))
+            yield not_applicable(arm.id, Message("unchecked.simulated"))
         elif target is None or draft is None or not target.bytes_per_token:
             yield not_checkable(arm.id, Message("unchecked.no_headers"))
         elif (share := draft.bytes_per_token / target.bytes_per_token) > LARGE:
@@ -145,7 +146,8 @@ def random_prompts(data: RunData) -> Findings:
     them: what such prompts take need not be what text takes. Tokens that are generated after them are the model's own,
     and were seen to choose as after text.
 
-    Assumes: what follows random tokens is not text. Otherwise: nothing else is assumed: it follows from the workload.
+    Assumes: what follows random tokens is not text.
+    Otherwise: does not apply: this follows from the workload.
     """
     random = {name for name, prompt in data.prompts.items() if prompt.random_tokens}
     if not random:
@@ -189,13 +191,13 @@ def prompt_differs(data: RunData) -> Findings:
 
     Tokens found in a cache count as well. They are those of one target, so the numbers are equal or something is wrong.
 
-    Assumes: arm and baseline are given one text, which one target turns into one number of tokens: identity.
-    Otherwise: tokens found in a cache count as well, so that caching cannot break it.
+    Assumes: configuration and baseline get one prompt, which one target turns into the same number of tokens.
+    Otherwise: cached tokens are counted too, so caching does not matter.
     """
     for arm, _ in answered(data):
         pairs = data.beside_baseline[arm.id]
         if not pairs:
-            yield not_applicable(arm.id, Message("unchecked.no_request_of_baseline"))
+            yield not_applicable(arm.id, Message("unchecked.no_output_of_baseline"))
             continue
         differ = [(it, base) for it, base in pairs if _prompt(it) != _prompt(base)]
         if differ:
@@ -235,9 +237,9 @@ def rpc_fallback(data: RunData) -> Findings:
     one command of 9 bytes at least, so fewer bytes than that are no remote draft, whatever the log says. Texts and
     acceptance say nothing: greedy drafts are the same wherever they are made.
 
-    Assumes: the engine's account of its buffers names where the weights lie, and each drafted token takes one command
-    of 9 bytes at least: identity and counting. Otherwise: a connection that failed may have been made later: suspect.
-    So is one without the buffers of an engine that names them.
+    Assumes: the engine reports where its weights are, and each draft token needs a command of at least 9 bytes.
+    Otherwise: a failed connection may have succeeded later: suspect; so is a missing report from an engine that
+    normally makes one.
     """
     for arm, requests in answered(data):
         devices, draft_devices = arm.engine.devices, arm.engine.draft_devices if arm.draft else ()
@@ -261,7 +263,7 @@ def rpc_fallback(data: RunData) -> Findings:
                 failed=failed.count,
             )
         if data.simulated:
-            yield not_applicable(arm.id, Message("unchecked.simulated_remote"))
+            yield not_applicable(arm.id, Message("unchecked.simulated"))
         else:
             yield from _target_place(arm, sessions, logs)
             if any_remote(draft_devices):

@@ -40,8 +40,8 @@ def experiment_differs(data: RunData) -> Findings:
     when it is decided may lack an arm in any block but the first, as a whole. Another version of specmeter may have
     read the same experiment otherwise: then it is a doubt and nothing more.
 
-    Assumes: this version of specmeter began the run, and reads the same experiment in the same way: identity.
-    Otherwise: another version may have read it otherwise, and then it is only suspect.
+    Assumes: this version of specmeter started the run, and reads the experiment the same way.
+    Otherwise: another version may have read it differently: then it is only suspect.
     """
     if not data.plan:
         yield not_checkable(None, Message("unchecked.no_plan"))
@@ -216,7 +216,7 @@ def model_differs(data: RunData) -> Findings:
     another form of a bench model have it in a folder that is named by the hash of the file it was made from.
 
     Assumes: model files were not renamed while the run was interrupted.
-    Otherwise: sessions before a renaming name a file that the run no longer knows, and their arms are suspect.
+    Otherwise: earlier starts name a file that the run no longer knows, and their configurations are suspect.
     """
     by_arm = sessions_by_arm(data)
     moved = _moved(data)

@@ -27,11 +27,11 @@ def energy_read(data: RunData) -> Findings:
     Counters know no processes: what other programs took is in the joules (5 % of the processor in the mean is told).
     Power at rest counts only where it lies below that of every arm, and the processor was at most 10 % busy.
 
-    Assumes: counters and sensors tell what the machine took, and what they do not cover is like the rest.
-    Otherwise: joules are off by what was not read; speedups do not rest on them.
+    Assumes: counters and sensors show what the machine used, and gaps are like the rest.
+    Otherwise: joules are wrong by what was not read; speedups do not depend on them.
     """
     if data.simulated:
-        yield not_applicable(None, Message("unchecked.virtual_time"))
+        yield not_applicable(None, Message("unchecked.simulated"))
         return
     if data.energies is None:
         reasons = [why for host in data.hosts if host.power_meter for why in host.power_meter.unread]

@@ -26,8 +26,8 @@ def records_differ(data: RunData) -> Findings:
 
     Exact, except that the time of the first token is compared to a thousandth of a ms.
 
-    Assumes: specmeter stores one answer in all of these places, unchanged: identity.
-    Otherwise: nothing but a change of the stored data makes them differ.
+    Assumes: specmeter stores each answer unchanged in all of these places.
+    Otherwise: only a change of the stored data makes them differ.
     """
     for prompt in data.prompts.values():
         if prompt.digest() != prompt.sha256:
@@ -97,8 +97,8 @@ def steps_differ(data: RunData) -> Findings:
     A server's steps come from its log, where lines may be missing; of an instrumented engine they are what is counted.
     The same tokens are the same text, up to a last character that was cut off.
 
-    Assumes: every step of a request was read from the engine's log, and tokens become text in one way.
-    Otherwise: a log whose lines are lost or unknown makes an arm suspect whose counters are right.
+    Assumes: all steps of a request were read from the engine's log, and the same tokens give the same text.
+    Otherwise: lost or unknown log lines make correct counters suspect.
     """
     for arm, requests in answered(data):
         if retold := [request for request in requests if request.retold]:
@@ -155,8 +155,8 @@ def log_differs(data: RunData) -> Findings:
     A log has more requests than the run (warm-ups), so each is looked for among the lines that are near and not about
     another one. Logs without such lines (other engines, other verbosity) say nothing.
 
-    Assumes: the engine logs each request with the times of its answer, in lines that are whole.
-    Otherwise: lines that two threads garbled make an arm suspect whose record is right.
+    Assumes: the engine logs each request with its times, in complete lines.
+    Otherwise: lines garbled by two threads make a correct record suspect.
     """
     for arm, requests in answered(data):
         if silent := [it for it in used_sessions(data, requests) if it.log_file is not None and not _has_log(data, it)]:

@@ -89,10 +89,10 @@ class _Contradiction(NamedTuple):
 def replay_differs(data: RunData) -> Findings:
     """Counters of a request, and each of its steps, are those that a replay of its text gives.
 
-    Assumes: counting and identity: after the same text the named draft drafts the same tokens, unless two of them
-    lie within 0.3 nats, or four times what the shape of a batch was seen to move.
-    Otherwise: an engine that is not the llama.cpp of this package may draft by another rule or with another
-    arithmetic: suspect at most there; what cannot be replayed is named, and makes nothing suspect.
+    Assumes: after the same text the draft model drafts the same tokens, unless two are within 0.3 nats, or within four
+    times the observed effect of the batch shape.
+    Otherwise: another engine may draft by another rule or arithmetic: suspect at most; what cannot be replayed is
+    listed and does not count.
     """
     replays = _Replays(data)
     plain = {

@@ -33,8 +33,8 @@ MAX_TEXTS = 1_000
 def sampled_distribution(data: RunData) -> Findings:
     """At a temperature above 0, texts with speculation come from another distribution than those without.
 
-    Assumes: texts are independent draws, given the prompt.
-    Otherwise: draws that depend on each other make small p-values by chance: suspect at most.
+    Assumes: outputs are independent samples, given the prompt.
+    Otherwise: dependent samples can give small p-values by chance: suspect at most.
     """
     if data.experiment.generation.temperature == 0:
         yield not_applicable(None, Message("unchecked.greedy"))

@@ -36,8 +36,8 @@ def default_drift(data: RunData) -> Findings:
     means gamma 3 with p_min 0 today. All values are exact, so any difference is one; p_min is compared to half a
     percent, because some methods print two digits of it.
 
-    Assumes: what the engine read back is in force.
-    Otherwise: an engine that prints something else than it uses is accused wrongly, or not at all: suspect at most.
+    Assumes: the settings read back from the engine are in force.
+    Otherwise: an engine that reports other values than it uses is judged wrongly: suspect at most.
     """
     by_arm = sessions_by_arm(data)
     for arm in data.arms.values():
@@ -123,8 +123,8 @@ def flag_inert(data: RunData) -> Findings:
     Engines round some values up or down on purpose, which does not make a finding: the context to a multiple of 256 per
     slot, a batch that is larger than the context down to it.
 
-    Assumes: what the engine read back is in force, and roundings are those that llama.cpp makes.
-    Otherwise: other engines may round otherwise: suspect at most.
+    Assumes: the settings read back from the engine are in force, and roundings are those of llama.cpp.
+    Otherwise: other engines may round differently: suspect at most.
     """
     by_arm = sessions_by_arm(data)
     for arm in data.arms.values():

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from specmeter.cli.usage import Number
+
 if TYPE_CHECKING:
     from specmeter.record import Network
     from specmeter_studies.latency import DraftStep
@@ -26,24 +28,32 @@ _RATES = (1e-6, 1e9)
 @click.command(name="latency")
 @click.argument("folder", required=False, metavar="[RUN|STUDY]")
 @click.option("--rtt", default="0.1,0.5,1,2,5,10,30", show_default=True, metavar="MS,MS,...", help="Round-trip times.")
-@click.option("--bandwidth", default="1000", show_default=True, metavar="MBIT,...", help="Mbit/s of each direction.")
-@click.option("--vocabulary", type=click.IntRange(1, 10_000_000), help="Tokens in the draft's vocabulary.")
+@click.option("--bandwidth", default="1000", show_default=True, metavar="MBIT,...", help="Bandwidth of each direction.")
+@click.option("--vocabulary", type=Number(1, 10_000_000), help="Vocabulary of the draft model, in tokens.")
 @click.option(
-    "--draft-ms", type=float, metavar="MS", help="Time per drafted token on the other machine, without the network."
+    "--draft-ms",
+    type=Number(whole=False),
+    metavar="MS",
+    help="Time per draft token on the other machine, without the network.",
 )
-@click.option("--local-draft-ms", type=float, metavar="MS", help="Time per drafted token on this machine.")
-@click.option("--plain-rate", type=float, metavar="TOK/S", help="Rate of the target without a draft.")
-@click.option("--alpha", type=float, help="Acceptance: one probability for every position.")
-@click.option("--gamma", type=click.IntRange(1, 64), help="Draft length; without a RUN only. Default: 4.")
-@click.option("--verify", type=float, metavar="TOKENS", help="Cost of the rest of a step, in plain tokens. Default: 1.")
+@click.option("--local-draft-ms", type=Number(whole=False), metavar="MS", help="Time per draft token on this machine.")
+@click.option("--plain-rate", type=Number(whole=False), metavar="TOK/S", help="Rate without speculation.")
+@click.option("--alpha", type=Number(whole=False), help="Acceptance rate, the same at every position.")
+@click.option("--gamma", type=Number(1, 64), help="Draft length, without a RUN. Default: 4.")
+@click.option(
+    "--verify",
+    type=Number(whole=False),
+    metavar="TOKENS",
+    help="Cost of verifying a step, in tokens without speculation. Default: 1.",
+)
 @click.option(
     "--network",
     "networks",
     multiple=True,
     metavar="ARM=NETWORK",
-    help="Network between here and an arm's machine, such as remote1=relay:0.4ms@1000Mbit; repeatable.",
+    help="Network to a configuration's machine, such as remote1=relay:0.4ms@1000Mbit; repeatable.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def latency(
     folder: str | None,
     rtt: str,
@@ -58,15 +68,15 @@ def latency(
     networks: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Estimate what the network costs a draft on another machine: from a run, or as a lower bound.
+    """Estimate the cost of the network if the draft model runs on another machine: from a run, or as a lower bound.
 
-    A remotely drafted token takes a + k RTT + bytes / bandwidth longer. RUN must have the same draft here and behind
+    A draft token takes a + k RTT + bytes / bandwidth longer there. RUN must have the same draft model here and behind
     several networks; relays simulate them on one machine: `specmeter study run cross-device --variant bench --variant
-    relay`. `latest` is the last such study, else the last run. a, k and the bytes are fitted to RUN, and the speedup is
-    for its models, drafts and acceptance unless flags change them.
+    relay`. `latest` is the last such study, or the last run. a, k and the bytes are fitted to RUN; the speedup is for
+    its models and acceptance unless options change them.
 
-    Without a RUN the result is a lower bound: k and the bytes are the least that llama.cpp's protocol needs, and a is
-    0. This needs --vocabulary, and for a speedup also --plain-rate, --draft-ms and --alpha.
+    Without RUN, k and the bytes are the least that llama.cpp's protocol needs, and a is 0. This needs --vocabulary, and
+    for a speedup --plain-rate, --draft-ms and --alpha.
 
     \b
     Examples:
@@ -74,9 +84,6 @@ def latency(
       specmeter study latency latest --vocabulary 151936 --rtt 0.3,1,4 --bandwidth 1000,10000
       specmeter study latency latest --plain-rate 20 --draft-ms 6 --local-draft-ms 12 --alpha 0.7
       specmeter study latency --vocabulary 248320 --plain-rate 42.4 --draft-ms 11.5 --alpha 0.6 --bandwidth 1000
-
-    \b
-    Exit codes: 0 estimated, 2 no such run, too few networks in it, or impossible numbers.
     """
     from specmeter.record import Network
     from specmeter.show.terminal.console import say_json
@@ -90,14 +97,14 @@ def latency(
     measured: Fitted | None = None
     if folder is None:
         if vocabulary is None:
-            _fail("--vocabulary is missing", "name a RUN to fit the model with, or give the draft's vocabulary")
+            _fail("study latency: no RUN and no --vocabulary", "give a RUN, or add --vocabulary N")
         if networks:
-            _fail("--network needs a RUN", "name the run, or give --rtt and --bandwidth")
+            _fail("--network: only with a RUN", "give a RUN, or use --rtt and --bandwidth")
         _refuse_half_a_step(given | {"--alpha": alpha})
         model, step = at_least(gamma or 4, vocabulary), _given_step(plain_rate, draft_ms, alpha, gamma or 4)
     else:
         if gamma is not None:
-            _fail("--gamma: the RUN sets it", "leave out --gamma, or leave out the RUN")
+            _fail("--gamma: given by the RUN", "leave out --gamma or the RUN")
         measured, step = _measured(folder, networks, alpha)
         model = measured if vocabulary is None else measured.for_vocabulary(vocabulary)
     step = _with_flags(step, plain_rate, verify, draft_ms, local_draft_ms)
@@ -120,8 +127,8 @@ def _measured(folder: str, networks: tuple[str, ...], alpha: float | None) -> tu
     lengths = {(place.line.target, place.line.draft, place.line.gamma) for place in places}
     if len(lengths) > 1:
         _fail(
-            f"{folder}: has remote or local drafts of {len(lengths)} kinds (target, draft, gamma)",
-            "measure one draft with one gamma behind several networks",
+            f"{folder}: has {len(lengths)} combinations of target model, draft model and draft length",
+            "measure one combination behind several networks",
         )
     model = fitted(places, dict(_network(text) for text in networks))
     local = next(place for place in places if not place.remote)
@@ -154,7 +161,7 @@ def _refuse_half_a_step(given: dict[str, float | None]) -> None:
     missing = [flag for flag in ("--plain-rate", "--draft-ms", "--alpha") if given[flag] is None]
     here = [flag for flag, value in given.items() if value is not None]
     if missing and here:
-        _fail(f"{', '.join(here)}: no speedup follows without {' and '.join(missing)}", "give all of them, or none")
+        _fail(f"{', '.join(here)}: not enough for a speedup", f"add {' and '.join(missing)}")
 
 
 def _given_step(plain_rate: float | None, draft_ms: float | None, alpha: float | None, gamma: int) -> DraftStep | None:
@@ -192,7 +199,7 @@ def _network(text: str) -> tuple[str, Network]:
     name, _, told = text.partition("=")
     network = network_of(told if told.startswith("relay:") else f"relay:{told}")
     if not name or network is None:
-        _fail(f"--network {text[:80]}: is not ARM=NETWORK", "write --network remote1=relay:0.4ms@1000Mbit")
+        _fail(f"--network {text[:80]}: not ARM=NETWORK", "write --network remote1=relay:0.4ms@1000Mbit")
     return name, network
 
 
@@ -203,7 +210,7 @@ def _bounded(flag: str, text: str, example: str, bounds: tuple[float, float]) ->
     except ValueError:
         values = []
     if not values or len(values) > _MAX_REPEATS:
-        _fail(f"{flag} {text[:80]}: is not a list of numbers", f"write {flag} {example}")
+        _fail(f"{flag} {text[:80]}: not a list of numbers", f"write {flag} {example}")
     for value in values:
         _refuse_nonsense({flag: value}, bounds)
     return values
@@ -213,7 +220,7 @@ def _refuse_nonsense(given: dict[str, float | None], bounds: tuple[float, float]
     least, most = bounds
     for flag, value in given.items():
         if value is not None and not least <= value <= most:  # nor NaN
-            _fail(f"{flag} {value:g}: is not between {least:g} and {most:g}", f"give {flag} as it was measured")
+            _fail(f"{flag} {value:g}: out of range", f"use {least:g} to {most:g}")
 
 
 def _fail(message: str, fix: str) -> NoReturn:

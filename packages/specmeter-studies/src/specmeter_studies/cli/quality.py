@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from specmeter.cli.usage import Number
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -19,40 +21,40 @@ _MAX_DEPTHS = 20
 
 @click.command(name="quality")
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
-@click.option("--plan", metavar="NAME|FILE", help="Measure a quality plan (bundled, or a YAML file) instead of MODELs.")
-@click.option("--variant", "variants", multiple=True, metavar="NAME", help="With --plan: a variant of it; repeatable.")
+@click.option("--plan", metavar="NAME|FILE", help="Measure a plan (bundled, or a YAML file) instead of MODELs.")
 @click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="With --plan: change a value of it; repeatable."
+    "--variant", "variants", multiple=True, metavar="NAME", help="Apply this variant of the plan; repeatable."
 )
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a key of the plan; repeatable.")
 @click.option(
     "--text",
     "text_file",
     type=click.Path(path_type=Path),
-    help="Text to score. Default: bundled text in the bench models' language.",
+    help="Text to score. Default: a bundled text for bench models.",
+)
+@click.option("--context", type=Number(16, 1_000_000), default=512, show_default=True, help="Tokens per window.")
+@click.option(
+    "--stride", type=Number(0, 1_000_000), default=0, help="Tokens from one window to the next. Default: no overlap."
+)
+@click.option("--no-perplexity", is_flag=True, help="Skip perplexity, with --rates.")
+@click.option("--rates", is_flag=True, help="Also measure prompt processing and generation speed.")
+@click.option("--depths", default="0", show_default=True, metavar="N,N", help="Tokens already in the context.")
+@click.option(
+    "--prompt-tokens", type=Number(0, 1_000_000), default=512, show_default=True, help="As llama-bench -p; 0: none."
 )
 @click.option(
-    "--context", type=click.IntRange(16, 1_000_000), default=512, show_default=True, help="Tokens per window."
+    "--generate-tokens", type=Number(0, 1_000_000), default=128, show_default=True, help="As llama-bench -n; 0: none."
 )
-@click.option(
-    "--stride", type=click.IntRange(0, 1_000_000), default=0, help="Tokens between windows. Default: no overlap."
-)
-@click.option("--no-perplexity", is_flag=True, help="Skip perplexity; needs --rates.")
-@click.option("--rates", is_flag=True, help="Also measure how fast prompts are read and tokens generated.")
-@click.option(
-    "--depths", default="0", show_default=True, metavar="N,N", help="Tokens in the context before timing starts."
-)
-@click.option("--prompt-tokens", type=click.IntRange(0, 1_000_000), default=512, show_default=True, help="0: none.")
-@click.option("--generate-tokens", type=click.IntRange(0, 1_000_000), default=128, show_default=True, help="0: none.")
-@click.option("--repeats", type=click.IntRange(1, 1000), default=6, show_default=True, help="Blocks of --rates.")
-@click.option("--threads", type=click.IntRange(1, 1024), help="Default: all physical cores.")
-@click.option("--gpu-layers", type=click.IntRange(0, 100_000), help="Layers to offload. Default: the engine decides.")
+@click.option("--repeats", type=Number(1, 1000), default=6, show_default=True, help="Blocks of --rates.")
+@click.option("--threads", type=Number(1, 1024), help="Threads. Default: all physical cores.")
+@click.option("--gpu-layers", type=Number(0, 100_000), help="Layers on the GPU. Default: the engine decides.")
 @click.option("--native-perplexity", metavar="FILE|auto", help="Score with this llama-perplexity.")
 @click.option("--native-bench", metavar="FILE|auto", help="Time with this llama-bench.")
 @click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path), help="File to write. Default: one in the cache folder."
+    "--out", type=click.Path(dir_okay=False, path_type=Path), help="File to write. Default: in the cache folder."
 )
-@click.option("--offline", is_flag=True, help="Use only models that are on this machine already.")
-@click.option("--json", "as_json", is_flag=True, help="Print report and comparison as JSON.")
+@click.option("--offline", is_flag=True, help="Use only models on this machine.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -79,17 +81,15 @@ def command(
 ) -> None:
     """Measure the perplexity of each MODEL, and with --rates its speed.
 
-    Windows and stride are those of llama.cpp's perplexity tool. `+-` is what that tool prints; the interval in brackets
-    treats windows instead of tokens as independent, which is the safer one. Changes are relative to the first MODEL, on
-    the same windows. A model is on the front when no other is as small, as good and as fast.
+    Windows, stride and `+-` are those of llama-perplexity. The interval in brackets is safer: it treats windows, not
+    tokens, as independent. Changes are relative to the first MODEL. A model is on the front if no other is as small, as
+    good and as fast. The bundled text says nothing about models other than bench models. MODEL: see `specmeter models`.
 
-    Rates are what llama-bench calls pp and tg, at each depth; the models take turns in balanced blocks, each in a fresh
-    process. Without --text, a bundled text in the bench models' language is scored, which says nothing about other
-    models. MODEL is a model reference (see `specmeter models`).
+    Rates are llama-bench's pp and tg at each depth. The models take turns in balanced blocks, each in a fresh process.
 
-    A plan names models, text and tests in a file, and makes quantizations as llama-quantize does; models
-    that are missing are left out with the reason. Bundled: apple-quant-ladder, qat-vs-ptq, hardware-comparison,
-    quant-perplexity. With --out, an interrupted plan continues where it stopped.
+    A plan is a file with models, text and tests; it makes quantizations as llama-quantize does, and leaves out missing
+    models with the reason. Bundled: apple-quant-ladder, qat-vs-ptq, hardware-comparison, quant-perplexity. With --out,
+    an interrupted plan continues.
 
     \b
     Examples:
@@ -101,10 +101,6 @@ def command(
       specmeter quality a.gguf b.gguf --text t.txt --json | jq '.comparison[] | [.reference, .change.point]'
       specmeter quality --plan apple-quant-ladder --variant bench --out ladder.json
       specmeter quality --plan apple-quant-ladder --set models.F16.reference=model-f16.gguf --set text=wiki.test.raw
-
-    \b
-    Exit codes: 0 measured, 2 a model, the text or a flag cannot be used, 3 the engine failed, 130 interrupted
-    (completed parts are kept in the file).
     """
     if plan is not None:
         _refuse_beside_plan(ctx)
@@ -122,15 +118,15 @@ def command(
     from specmeter_studies.show.quality import print_report
 
     if not models:
-        ctx.fail("name one MODEL or more, or a --plan")
+        raise UsageError("quality: no model given", fix="give a MODEL, or a --plan")
     if variants or overrides:
-        raise UsageError("--variant and --set need a plan", fix="name one with --plan")
+        raise UsageError("--variant, --set: only with --plan", fix="add --plan NAME, or leave them out")
     if no_perplexity and not rates:
-        raise UsageError("--no-perplexity leaves nothing to measure", fix="add --rates")
+        raise UsageError("--no-perplexity: nothing left to measure", fix="add --rates")
     if native_bench is not None and not rates:
-        raise UsageError("--native-bench needs --rates", fix="add --rates, or leave --native-bench out")
+        raise UsageError("--native-bench: only with --rates", fix="add --rates, or leave --native-bench out")
     if native_perplexity is not None and no_perplexity:
-        raise UsageError("--native-perplexity with --no-perplexity", fix="leave one of the two out")
+        raise UsageError("--native-perplexity: not with --no-perplexity", fix="leave one of them out")
     text, identity = read_text(text_file)
     tests = speed_tests(prompt_tokens, generate_tokens, parse_depths(depths)) if rates else ()
     screen = errors()
@@ -177,9 +173,7 @@ def _refuse_beside_plan(ctx: click.Context) -> None:
         given = ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
         if given and name not in _BESIDE_PLAN and ctx.params.get(name) != ():
             shown = parameter.opts[0] if parameter.opts[0].startswith("-") else "MODEL"
-            raise UsageError(
-                f"{shown} beside --plan: the plan says that", fix="change the plan with --set KEY=VALUE, or its file"
-            )
+            raise UsageError(f"{shown}: not with --plan", fix="use --set KEY=VALUE, or change the plan's file")
 
 
 def _measure_plan(
@@ -225,10 +219,10 @@ def parse_depths(given: str) -> tuple[int, ...]:
 
     parts = [part.strip() for part in given[:1000].split(",")]
     if len(given) > 1000 or not all(part.isascii() and part.isdecimal() and len(part) <= 7 for part in parts):
-        raise UsageError(f"--depths {given[:40]!r}: not a list of token counts", fix="write 0,4096,16384")
+        raise UsageError(f"--depths {given[:40]}: not a list of whole numbers", fix="write 0,4096,16384")
     depths = tuple(sorted({int(part) for part in parts}))
     if len(depths) > _MAX_DEPTHS:
-        raise UsageError(f"--depths: {len(depths)} are more than {_MAX_DEPTHS}", fix="give fewer")
+        raise UsageError(f"--depths: {len(depths)} values", fix=f"give {_MAX_DEPTHS} at most")
     return depths
 
 
@@ -242,7 +236,7 @@ def speed_tests(prompt: int, generate: int, depths: Sequence[int]) -> tuple[Spee
         found += [SpeedTest(kind="prompt", tokens=prompt, depth=depth)] if prompt else []
         found += [SpeedTest(kind="generate", tokens=generate, depth=depth)] if generate else []
     if not found:
-        raise UsageError("--rates without tokens", fix="give --prompt-tokens or --generate-tokens above 0")
+        raise UsageError("--rates: no tokens to time", fix="set --prompt-tokens or --generate-tokens above 0")
     return tuple(found)
 
 

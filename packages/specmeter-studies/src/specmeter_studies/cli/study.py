@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from specmeter.cli.settings import Budget
+from specmeter.cli.settings import OUT_HELP, Budget, dry_run_option, json_option, new_option, offline_option
 from specmeter.text import program
 from specmeter_studies.cli.latency import latency
 
@@ -28,11 +28,10 @@ if TYPE_CHECKING:
 
 @click.group(name="study")
 def command() -> None:
-    """Repeat a published study: measure what it measured and test its claims.
+    """Repeat a published study, and test its claims.
 
-    A study has one or more parts: experiments or quality measurements. Its claims, tables and figures are computed from
-    the measurements; the same code computes them from the document's printed numbers (`specmeter report --published
-    NAME`).
+    A study has one or more parts: experiments or quality measurements. The same code computes its claims, tables and
+    figures from your measurements and from the published numbers (`specmeter report --published NAME`).
 
     \b
     Examples:
@@ -42,18 +41,16 @@ def command() -> None:
     """
 
 
-_TRUST = click.option(
-    "--trust", is_flag=True, help="Run the code that your study names (FILE.FUNCTION); read it first."
-)
+_TRUST = click.option("--trust", is_flag=True, help="Run the Python code that the study names; read it first.")
 
 
 @command.command(name="list")
 @click.argument("folders", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_studies(folders: tuple[str, ...], as_json: bool) -> None:
-    """List the studies with their documents, parts and variants, and those measured under specmeter-runs/.
+    """List the studies with their documents, parts and variants, and your runs of them.
 
-    FOLDERS are your own studies (folders with a study.yaml), listed after the bundled ones.
+    FOLDERS are studies of your own (with a study.yaml).
 
     \b
     Examples:
@@ -88,44 +85,41 @@ class _WithVariants(click.Command):
     "variants",
     multiple=True,
     metavar="NAME",
-    help="Run this variant of every part that has it; repeatable. Every study has `bench` (bundled models) "
-    "and `quick` (smaller, on top of it).",
+    help="Apply this variant; repeatable. Every study has `bench` (bundled models) and `quick` (smaller, with bench).",
 )
-@click.option("--faithful", is_flag=True, help="Arrange the parts as the document did; short for --variant faithful.")
+@click.option("--faithful", is_flag=True, help="Measure in the original order; short for --variant faithful.")
 @click.option(
     "--model",
     "models",
     multiple=True,
     metavar="NAME=REFERENCE",
-    help="Use this model where the study says NAME; repeatable.",
+    help="Use this model for NAME; repeatable.",
 )
 @click.option(
     "--set",
     "overrides",
     multiple=True,
     metavar="[PART.]KEY=VALUE",
-    help="Change a value of one part, or of every part, after variants; repeatable.",
+    help="Set a key of one part or all, after variants; repeatable.",
 )
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Study folder; an unfinished study in it is resumed. Default: a new one under specmeter-runs/.",
+    help=OUT_HELP,
 )
 @click.option(
     "--budget",
     type=Budget(),
     default="15m",
     show_default=True,
-    help="With bench models: measure until each claim is decided, or this long; three blocks at least.",
+    help="With bench models: stop when all claims are decided, or after this time (and at least three blocks).",
 )
-@click.option("--new", is_flag=True, help="Start anew even where the same is unfinished.")
-@click.option("--offline", is_flag=True, help="Use only models that are on this machine already.")
+@new_option
+@offline_option
 @_TRUST
-@click.option("--dry-run", is_flag=True, help="Only show what would be done, and what it needs.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was found (or the dry run) as JSON.")
-@click.pass_context
+@dry_run_option
+@json_option
 def run(
-    ctx: click.Context,
     name: str,
     variants: tuple[str, ...],
     faithful: bool,
@@ -141,12 +135,9 @@ def run(
 ) -> int:
     """Measure the study NAME (see `specmeter study list`), or resume it.
 
-    NAME may be the folder of your own study (see docs/how-to/write-a-study.md).
-
-    Parts, arms and models that cannot be measured here (missing models, too little memory, an unsuitable binary) are
-    left out with the reason; the rest is measured. Everything is on disk before the next step: after Ctrl-C, a crash or
-    a power cut, the same command measures exactly what is missing. At the end the claims are printed and report.html is
-    written into the study folder.
+    NAME may be a folder with your own study (docs/how-to/studies.md). What cannot be measured here (missing models, too
+    little memory) is left out with the reason. After Ctrl-C, a crash or a power cut the same command measures what is
+    missing. At the end the claims are printed, and report.html is written into the study folder.
 
     \b
     Examples:
@@ -156,14 +147,10 @@ def run(
       specmeter study run moe-306 --faithful --dry-run
       specmeter study run moe-306 --variant bench --set design.blocks=5
       specmeter study run ./mystudy
-
-    \b
-    Exit codes: 0 everything that can be measured here was, 1 checks found numbers invalid, 2 the study or a flag cannot
-    be used, or nothing can be measured here, 3 an engine failed for some requests, 130 interrupted (run again to
-    resume).
     """
     from specmeter.cli.run import undisturbed
     from specmeter.cli.streams import stop_like_ctrl_c
+    from specmeter.errors import UsageError
     from specmeter.show.terminal.console import errors
     from specmeter.show.terminal.report import print_report
     from specmeter.store.locate import sort_of
@@ -186,7 +173,7 @@ def run(
     else:
         folder, resumed = Folder(out), sort_of(out) == "study"
         if resumed and new:
-            ctx.fail(f"--new: {out} already holds a study; name another folder")
+            raise UsageError(f"--new: {out} has a study already", fix="give another folder with --out")
     screen = errors()
     stop_like_ctrl_c()
     record = begin(ready, folder)
@@ -201,7 +188,7 @@ def run(
             print_stopped(screen, folder, _command(ready.order, folder, as_json=as_json))
         return 130
     if not complete:
-        screen.say("not everything could be measured; the same command retries what is missing")
+        screen.say("something could not be measured; the same command retries it")
         return 3
     return 1 if "invalid" in folder.verdicts().values() else 0
 
@@ -209,21 +196,18 @@ def run(
 @command.command()
 @click.argument("folder", default="latest")
 @_TRUST
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(folder: str, trust: bool, as_json: bool) -> int:
-    """Show what a study found: its claims, its tables, and what was left out.
+    """Show the results of a study: its claims and tables, and what was left out.
 
-    FOLDER is a study folder, the name of one under specmeter-runs/, or `latest` (the default). An unfinished study is
-    shown as far as it has come. `all`: what all documents say together, and why they disagree.
+    FOLDER is a study folder, the name of one under specmeter-runs/, or `latest` (the default). `all`: what all
+    documents say together, and why they disagree.
 
     \b
     Examples:
       specmeter study show
       specmeter study show moe-306-20261121-101500
       specmeter study show latest --json | jq '.claims[] | [.id, .ruling, .found.text]'
-
-    \b
-    Exit codes: 0 shown, 1 some numbers are invalid, 2 no such study.
     """
     from specmeter.show.terminal.report import print_report
     from specmeter.store.locate import find_study
@@ -238,22 +222,17 @@ def show(folder: str, trust: bool, as_json: bool) -> int:
 
 @command.command()
 @click.argument("folder", default="latest")
-@click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder to write the files into."
-)
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder to write.")
 def export(folder: str, out: Path) -> None:
-    """Write a study's data as files, the way its document published them.
+    """Write a study's data as files, as its document published them.
 
-    The document's tables as CSV with its own headings, every single request as JSON (one per line), and the environment
+    The document's tables as CSV with their headings, all requests as JSON Lines, and the environment
     (BENCHMARK_ENV.md). FOLDER is a study folder, the name of one under specmeter-runs/, or `latest` (the default).
 
     \b
     Examples:
       specmeter study export --out data
       specmeter study export rtx3090-19-20261121-101500 --out rtx3090
-
-    \b
-    Exit codes: 0 written, 2 no such study, nothing measured yet, or a file cannot be written.
     """
     from specmeter.show.terminal.console import output
     from specmeter.store.locate import find_study
@@ -277,8 +256,8 @@ class _Watch:
         self._line(f"skipped: {part.name}: {part.skipped}")
 
     def part_undecided(self, part: Part, claims: Sequence[str], *, out_of_time: bool) -> None:
-        why = "the budget is spent; --budget 1h --new gives it more" if out_of_time else "more blocks do not decide it"
-        self._line(f"{part.name}: undecided: {', '.join(claims)}; {why}; the table says what is missing")
+        why = "the budget is spent; `--budget 1h --new` gives more" if out_of_time else "more blocks do not decide it"
+        self._line(f"{part.name}: undecided: {', '.join(claims)}; {why}")
 
     def part_failed(self, part: Part, error: SpecmeterError) -> None:
         self._line(f"warning: {part.name}: {error}")

@@ -74,8 +74,7 @@ def print_forecasts(
         screen.line()
         screen.say(
             f"a step yields {step.tau:.2f} tokens and drafts {step.drafted:.2f}, in {milliseconds(step.there_ms)} each "
-            f"there{here}; the rest takes as long as {step.rest:.2f} tokens without speculation "
-            f"({milliseconds(step.plain_ms)} each)",
+            f"there{here}; the rest takes {step.rest:.2f} baseline tokens of {milliseconds(step.plain_ms)}",
             tone="faint",
             wrap=False,
         )

@@ -32,9 +32,16 @@
     setLanguage(button.dataset.setLanguage);
     remember("language", button.dataset.setLanguage);
   }));
+  // On a phone one theme is shown, and pressing it takes the next.
   each("[data-set-theme]", (button) => button.addEventListener("click", () => {
-    setTheme(button.dataset.setTheme);
-    remember("theme", button.dataset.setTheme);
+    const alone = [...button.parentElement.children].every((other) => other === button || !other.offsetWidth);
+    const chosen = alone ? button.nextElementSibling ?? button.parentElement.firstElementChild : button;
+    setTheme(chosen.dataset.setTheme);
+    remember("theme", chosen.dataset.setTheme);
+    if (alone) chosen.focus();
+  }));
+  each("[data-show-filters]", (button) => button.addEventListener("click", () => {
+    button.setAttribute("aria-expanded", String(button.getAttribute("aria-expanded") !== "true"));
   }));
   each("[data-print]", (button) => button.addEventListener("click", () => window.print()));
 

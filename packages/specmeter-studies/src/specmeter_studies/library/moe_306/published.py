@@ -12,6 +12,7 @@ from functools import cache
 from statistics import fmean
 
 from specmeter.audit import published as tables
+from specmeter.audit.reading import counts
 from specmeter.messages import Message
 from specmeter.numbers.estimates import student_mean
 from specmeter.numbers.stats import Pool, geometric_speedup
@@ -49,7 +50,6 @@ _EXPERTS, _EXPERTS_USED = 256, 8
 _ALL_ACCEPTED = Message("study.because", name="acceptance-by-construction", why=Message("moe-306.all_accepted"))
 
 NOTES = (
-    Message("moe-306.note.speedups"),
     Message("moe-306.note.drafts"),
     Message("moe-306.note.baselines"),
     Message("moe-306.note.experts"),
@@ -62,20 +62,33 @@ def published() -> StudyData:
     """The paper's numbers."""
     runs = tuple(_results())
     swept = [run for run in runs if _is_swept(run)]
+    rows = tuple(_table_lines(runs))
     return StudyData(
         study="moe-306",
         origin="published",
         title=Message("moe-306.published"),
         results=runs,
-        arms=(*_table_lines(runs), *_swept_lines(swept), *_kind_lines(runs), *_length_lines(swept)),
+        arms=(*rows, *_swept_lines(swept), *_kind_lines(runs), *_length_lines(swept)),
         models=tuple(_model(*model) for model in _MODELS),
         machine="Apple M2 Ultra, 192 GB",
         bandwidth_bytes_per_s=next(
             claim.bandwidth_bytes_per_s for claim in tables.table(_RUNS) if claim.bandwidth_bytes_per_s
         ),
         parts=(Ran(part="moe-306", status="measured"),),
+        lead=tuple(_lead(rows)),
         notes=(_root_cause(), *NOTES, Message("moe-306.note.audited", tally=from_claims.tally("moe-306"))),
     )
+
+
+def _lead(rows: Sequence[ArmResult]) -> Iterator[Message]:
+    """Whether the paper shows what its title asks, why not, and how many of its rows cannot be right."""
+    drafted = [line for line in rows if line.speculates]
+    yield Message("moe-306.lead.answer", wrong=sum(not line.stands for line in drafted), of=len(drafted))
+    share = [it.failed / it.asked for it in raw_logs()]
+    yield Message("moe-306.lead.cause", low=min(share), high=max(share))
+    counted = counts(from_claims.rulings("moe-306"))
+    false = {"implausible": counted["implausible"], "impossible": counted["impossible"]}
+    yield Message("moe-306.lead.rows", rows=sum(counted.values()), **false)
 
 
 def _root_cause() -> Message:

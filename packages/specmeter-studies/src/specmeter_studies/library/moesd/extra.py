@@ -112,9 +112,7 @@ def wider_if_sparser(data: StudyData) -> Found:
     if len(paying) < 2:
         return "cannot tell", Message("moesd.one_sparsity")
     counts = [paying[active] for active in sorted(paying)]
-    said = Message(
-        "moesd.paying", mixtures=[Message("moesd.pays", active=it, paying=paying[it]) for it in sorted(paying)]
-    )
+    said = Message("moesd.paying", shown=[Message("moesd.pays", active=it, paying=paying[it]) for it in sorted(paying)])
     if counts[0] > counts[-1]:
         return "supported", said
     return ("contradicted" if counts[0] < counts[-1] else "cannot tell"), said

@@ -1,0 +1,182 @@
+"""click's own errors in the two lines that all errors have: what is wrong, with its value, and what to write instead;
+types of options whose errors say that themselves."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from specmeter.errors import UsageError
+
+_VALUE = re.compile(r"(?:\w+ )?(?:'(?P<quoted>.*?)'|(?P<bare>\S+)) (?:is|does) not ", re.DOTALL)
+"""How click's messages of a bad value begin."""
+_LARGE = 1e5
+"""A limit that nobody meets by accident."""
+_SHOWN = 80
+
+
+class BadValue(click.BadParameter):
+    """A value that an option does not take, and what to write instead."""
+
+    def __init__(
+        self, value: object, wrong: str, fix: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> None:
+        super().__init__(wrong, ctx, param)
+        self.value, self.fix = str(value), fix
+
+
+class Number(click.ParamType[Any]):
+    """A number between two limits; with `above` the lower one is not allowed itself."""
+
+    def __init__(
+        self,
+        low: float = -math.inf,
+        high: float = math.inf,
+        *,
+        whole: bool = True,
+        above: bool = False,
+        name: str = "N",
+        words: Sequence[str] = (),
+    ) -> None:
+        self.name = name
+        self._low, self._high, self._whole, self._above, self._words = low, high, whole, above, tuple(words)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value in self._words:
+            return value
+        try:
+            found = (int if self._whole else float)(value)
+        except ValueError:
+            found = math.nan
+        if math.isnan(found):
+            raise BadValue(value, f"not a {'whole ' * self._whole}number", self._fix(), param, ctx)
+        self.refuse_outside(found, value, param, ctx)
+        return found
+
+    def refuse_outside(
+        self, found: float, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> None:
+        """Raise `BadValue` for a number beyond either limit."""
+        if found < self._low or (self._above and found == self._low):
+            raise BadValue(value, "too small", self._fix(), param, ctx)
+        if found > self._high:
+            raise BadValue(value, "too large", self._fix(), param, ctx)
+
+    def _fix(self) -> str:
+        kind = "whole number" if self._whole else "number"
+        if self._high >= _LARGE:
+            low = (
+                "" if math.isinf(self._low) else f" above {self._low:g}" if self._above else f", {self._low:g} or more"
+            )
+        elif self._above:
+            low = f" above {self._low:g}, up to {self._high:g}"
+        else:
+            low = f" from {self._low:g} to {self._high:g}"
+        return f"use {joined([*self._words, f'a {kind}{low}'])}"
+
+
+class Numbers(click.ParamType[tuple[Any, ...]]):
+    """Numbers with commas between them, none of them twice."""
+
+    def __init__(self, one: Number, example: str, name: str = "N,N,...") -> None:
+        self.name, self._one, self._example = name, one, example
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Any, ...]:
+        if isinstance(value, tuple):
+            return value  # pyright: ignore[reportUnknownVariableType]
+        fix = f"give numbers such as {self._example}"
+        try:
+            found = tuple(self._one.convert(it, param, ctx) for it in str(value).split(","))
+        except BadValue as error:
+            wrong = f"{error.value or 'nothing'} is {error.message}" if "," in str(value) else error.message
+            raise BadValue(value, wrong, fix, param, ctx) from None
+        if twice := [it for it in found if found.count(it) > 1]:
+            raise BadValue(value, f"{twice[0]:g} is listed twice", fix, param, ctx)
+        return found
+
+
+def joined(words: Sequence[str]) -> str:
+    """`fact, code or zh`."""
+    return " or ".join([*([", ".join(words[:-1])] if words[:-1] else []), *words[-1:]])
+
+
+def explained(error: click.UsageError, argv: Sequence[str]) -> UsageError | None:
+    """A usage error of click's as one of specmeter's; None for what is not an error, such as help without arguments."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return None
+    ctx = error.ctx
+    command = "" if ctx is None else ctx.command_path.partition(" ")[2]
+    see = f"see `specmeter {command} --help`".replace("  ", " ")
+    match error:
+        case click.NoSuchOption():
+            option = _whole_word(error.option_name, argv)
+            near = joined([it for it in error.possibilities or () if option == error.option_name][:3])
+            return UsageError(
+                f"{option}: no such option of `specmeter{f' {command}' if command else ''}`",
+                fix=f"use {near}" if near else see,
+            )
+        case click.BadOptionUsage():
+            if "requires" in error.message:
+                return UsageError(f"{error.option_name}: no value given", fix="write one after it, or leave it out")
+            return UsageError(f"{error.option_name}: takes no value", fix=f"write {error.option_name} alone")
+        case click.MissingParameter() if error.param is not None and ctx is not None:
+            metavar = error.param.make_metavar(ctx)
+            if isinstance(error.param, click.Option):
+                name = f"{error.param.opts[0]} {metavar}"
+                return UsageError(f"{command}: {name} is missing", fix=f"add {name}; {see}")
+            return UsageError(f"{command}: {metavar} is missing", fix=f"write `{_usage(ctx, command)}`")
+        case BadValue():
+            return UsageError(f"{typed(error, argv)}{error.value[:_SHOWN]}: {error.message}", fix=error.fix)
+        case click.BadParameter():
+            return _bad_value(error, argv, see)
+        case _:
+            pass
+    text = error.message.rstrip(".")
+    if extra := re.match(r"Got unexpected extra arguments? \((.*)\)", text):
+        return UsageError(f"{extra[1][:_SHOWN]}: more than `specmeter {command}` takes", fix=see)
+    if unknown := re.match(r"No such command '(.*?)'", text):
+        known = list(ctx.command.list_commands(ctx)) if ctx is not None and isinstance(ctx.command, click.Group) else []
+        return UsageError(f"{command} {unknown[1][:_SHOWN]}: no such command", fix=f"use {joined(known)}")
+    return UsageError(text, fix=see)
+
+
+def _bad_value(error: click.BadParameter, argv: Sequence[str], see: str) -> UsageError:
+    """A value that one of click's own types refused."""
+    kind, found = None if error.param is None else error.param.type, _VALUE.match(error.message)
+    value = "" if found is None else (found["quoted"] if found["quoted"] is not None else found["bare"])
+    place = f"{typed(error, argv)}{value[:_SHOWN]}"
+    if isinstance(kind, click.Choice):
+        return UsageError(f"{place}: no such value", fix=f"use {joined([str(it) for it in kind.choices])}")
+    if isinstance(kind, click.Path):
+        wrong = "no such file" if kind.dir_okay is False else "no such folder"
+        exists = "does not exist" not in error.message
+        return UsageError(f"{place}: {error.message.rstrip('.') if exists else wrong}", fix="check the path")
+    return UsageError(f"{place}: {error.message.rstrip('.')}", fix=see)
+
+
+def typed(error: click.BadParameter, argv: Sequence[str]) -> str:
+    """The option before a value, by the name that was typed, and a space; nothing before an argument."""
+    return f"{name_typed(error.param, argv)} " if isinstance(error.param, click.Option) else ""
+
+
+def name_typed(option: click.Option, argv: Sequence[str]) -> str:
+    """Which of an option's names was typed."""
+    names = (*option.opts, *option.secondary_opts)
+    given = (*(it.partition("=")[0] for it in argv), *(it[:2] for it in argv))
+    return next((it for it in given if it in names), option.opts[0])
+
+
+def _whole_word(option: str, argv: Sequence[str]) -> str:
+    """What was typed, of which click tells only the letter that is no option: `-hf`, not `-f`."""
+    if len(option) != 2 or option in argv:
+        return option
+    return next((it for it in argv if it[:1] == "-" != it[1:2] and option[1] in it), option)
+
+
+def _usage(ctx: click.Context, command: str) -> str:
+    pieces = [it for it in ctx.command.collect_usage_pieces(ctx) if it != "[OPTIONS]"]
+    return " ".join(["specmeter", command, *pieces])
