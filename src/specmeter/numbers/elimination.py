@@ -117,12 +117,12 @@ def eliminate(
     rates = np.asarray(log_rates, dtype=np.float64)
     if rates.ndim != 2 or rates.shape[1] != len(simplicity) or not rates.shape[1] or np.isinf(rates).any():
         raise UsageError(
-            f"race: {rates.shape} rates of {len(simplicity)} arms, or infinite values",
+            f"elimination: {rates.shape} rates of {len(simplicity)} arms, or infinite values",
             fix="give logarithms of positive rates as blocks x arms, with nan for missing values",
         )
     if not (0 < margin < 1 and 0 < error < 1 and most_blocks >= 1):
         raise UsageError(
-            f"race: margin {margin}, error {error}, at most {most_blocks} blocks", fix="give values between 0 and 1"
+            f"elimination: margin {margin}, error {error}, at most {most_blocks} blocks", fix="give values between 0 and 1"
         )
     rates = rates[np.isfinite(rates).sum(axis=1) > 1]
     race = _Race(simplicity, math.log1p(margin), set(range(rates.shape[1])), {})
