@@ -83,7 +83,7 @@ class RunReport:
     withheld_by_kind: dict[tuple[str, str], Estimate]
     """(arm id, prompt type) -> the same for one prompt type."""
     predictions: tuple[PredictionOutcome, ...]
-    """The prediction for each arm, made before measuring, with the measured result."""
+    """Predictions made before measuring, with the measured results."""
     commands: dict[str, tuple[str, ...]]
     """Arm id -> command that serves with it, if the engine has one."""
     cells: LoadTable
@@ -121,7 +121,7 @@ class RunReport:
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """Baselines that no arm beats: cite each arm's own interval there."""
+        """Baselines that no arm beats: cite the arms' own intervals there."""
         return _refused(self.answers)
 
     def cited(self, arm: ArmSummary) -> Estimate | None:
