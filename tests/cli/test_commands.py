@@ -231,7 +231,7 @@ def test_a_reader_that_goes_away_is_no_fault(arguments: list[str]) -> None:
         (["run", "mock:dense", "-ngl", "-1"], "-ngl -1: too small", "use all or a whole number, 0 or more"),
         (["run", "mock:dense", "-np", "1,x"], "-np 1,x: x is not a whole number", "give numbers such as 1,2,4,8"),
         (["run", "mock:dense", "-np", "2,2"], "-np 2,2: 2 is listed twice", "give numbers such as 1,2,4,8"),
-        (["run", "mock:dense", "--engine", "mock", "-ctk", "f9"], "-ctk: 'f9' is unknown", "correct it"),
+        (["run", "mock:dense", "--engine", "mock", "-ctk", "f9"], "-ctk: 'f9' is not available", "correct it"),
         (["run", "mock:dense", "--engine", "mokk"], "--engine: engine 'mokk' is not installed", "did you mean mock"),
         (["rescue", "nowhere"], "nowhere: no such folder", "check the path"),
     ],

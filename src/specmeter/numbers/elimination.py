@@ -122,7 +122,7 @@ def eliminate(
         )
     if not (0 < margin < 1 and 0 < error < 1 and most_blocks >= 1):
         raise UsageError(
-            f"elimination: margin {margin}, error {error}, at most {most_blocks} blocks", fix="give values between 0 and 1"
+            f"elimination: margin {margin}, error {error}, {most_blocks} blocks", fix="give values between 0 and 1"
         )
     rates = rates[np.isfinite(rates).sum(axis=1) > 1]
     race = _Race(simplicity, math.log1p(margin), set(range(rates.shape[1])), {})

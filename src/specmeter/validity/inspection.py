@@ -262,7 +262,7 @@ def refuse_changed_data(run: RunReader) -> None:
     told = changes(run, issued, hash_data(run)) if certified else lost(run)
     found = [item for item in told if isinstance(item, Finding)]
     if found:
-        raise StoreError(f"{run.folder}: cannot be resumed: {found[0].message}", fix=f"{FIX} (choose a folder with --out)")
+        raise StoreError(f"{run.folder}: cannot be resumed: {found[0].message}", fix=f"{FIX} (into another --out)")
 
 
 def predict_findings(data: RunData) -> tuple[Finding, ...]:
