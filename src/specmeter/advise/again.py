@@ -26,13 +26,31 @@ from specmeter.store import RunStore
 from specmeter.store.locate import ADVICE_NAME
 
 if TYPE_CHECKING:
-    from specmeter.advise.advice import Decision
+    from specmeter.advise.advice import Decision, StageRun
     from specmeter.advise.confirm import Ruling
     from specmeter.advise.observer import AdviseObserver
     from specmeter.record import ModelIdentity
 
 Holds = Literal["holds", "does-not-hold", "cannot-tell"]
 NAME = "confirm"
+
+
+def decided(before: Path) -> tuple[Advice, str, StageRun]:
+    """An advice, its configuration and the stage that confirmed that. Raises `UsageError` for an advice that is
+    undecided or changed."""
+    old = examined(read_advice(before), before)
+    confirmation = next((it for it in reversed(old.stages) if it.folder == old.confirmation), None)
+    if old.why_undecided == "changed":
+        raise UsageError(
+            f"{before}: its numbers are not those that its confirmation measured",
+            fix="ask for a new advice; `specmeter check` names what was changed in a stage's folder",
+        )
+    if not old.finished or old.best is None or confirmation is None or old.decision == "undecided":
+        raise UsageError(
+            f"{before}: this advice is undecided, so there is nothing to check again",
+            fix="finish it with the command that started it, or ask for a new one",
+        )
+    return old, old.best, confirmation
 
 
 def again(
@@ -47,19 +65,7 @@ def again(
     Ctrl-C ends it like `advise`. Raises `UsageError` for an advice that was not finished, `ModelError` where its models
     are gone, `StoreError`, and `EngineError` where nothing can be measured.
     """
-    old = examined(read_advice(before), before)
-    arm = old.best
-    confirmation = next((it for it in reversed(old.stages) if it.folder == old.confirmation), None)
-    if old.why_undecided == "changed":
-        raise UsageError(
-            f"{before}: was changed after the measurement: its numbers differ from those of its confirmation",
-            fix="run `specmeter advise` again; `specmeter check` on a stage's folder lists the changes",
-        )
-    if not old.finished or arm is None or confirmation is None or old.decision == "undecided":
-        raise UsageError(
-            f"{before}: this advice is undecided, so there is nothing to check again",
-            fix="finish it by repeating its command, or ask again with --new",
-        )
+    old, arm, confirmation = decided(before)
     advice = _begun(old, before, folder, confirmation.certificate_sha256)
     if advice.finished:
         return examined(advice, folder)

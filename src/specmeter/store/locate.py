@@ -103,9 +103,9 @@ def find_study(reference: str, runs: Path = RUNS_FOLDER) -> Path:
     path = _named(reference, runs)
     if sort_of(path) != "study":
         raise StoreError(
-            f"{path}: not a study folder (no {STUDY_NAME})",
-            fix="pass a folder made by `specmeter study run` (for a run use `specmeter show`, for published numbers "
-            "`specmeter report --published NAME`)",
+            f"{path}: is not a study folder (it has no {STUDY_NAME})",
+            fix="measure it first with `specmeter study run NAME`; for a document's own numbers use `specmeter report "
+            "--published NAME`, for a single run `specmeter show`",
         )
     return path
 
