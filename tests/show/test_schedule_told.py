@@ -108,7 +108,7 @@ def test_the_table_has_a_row_for_each_load() -> None:
             "1.03",
             "-",
             "valid",
-            "the budget is spent",
+            "the time budget is used up",
         ],
         ["4", "no speculation", "0", "0.95", "-", "0.80", "valid", ""],
         ["8", "no speculation", "0", "0.95", "-", "0.70", "valid", ""],
