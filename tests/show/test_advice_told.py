@@ -67,7 +67,7 @@ OPEN = {"advised.undecided", "advised.best_so_far"}
         (
             "again-off",
             [0.93, 1.90],
-            PROVED | {"advised.again.holds", "advised.again.off", "advised.rests.confirmed"},
+            PROVED | {"advised.again.holds", "advised.again.off", "advised.again.rests", "advised.rests.confirmed"},
         ),
     ],
 )

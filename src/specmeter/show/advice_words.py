@@ -29,8 +29,11 @@ if TYPE_CHECKING:
     from specmeter.record import Estimate
 
 
-_LEFT_OUT = ("cannot-gain", "cannot-win", "as-good", "no-room", "failed", "open")
-"""Outcomes of arms that were not raced, in the order in which they are told."""
+_LEFT_OUT = {
+    **dict.fromkeys(("cannot-gain", "cannot-win", "as-good"), "no-better"),
+    **{code: code for code in ("no-room", "failed", "open")},
+}
+"""Outcome of arms that were not raced -> what they are counted as, in this order."""
 _SHORT = 6
 """Configurations that are told without a race, the most promising first."""
 
@@ -72,10 +75,12 @@ def rests(advice: Advice, names: Names) -> Message | None:
     """What the first line rests on, and what it does not say: `confirmed on 4 new prompts in 3 blocks`, `best so far:
     1.05x [0.96, 1.14] with ngram-mod, n-max 3; ...`."""
     said = _best(advice, names)
-    if advice.again is None and is_open(advice):
+    if advice.again is None and is_open(advice) and advice.verdict != "invalid":
         return Message("advised.best_so_far", **said, rests=_rests(advice)) if said else Message("advised.nothing_yet")
     if not said or advice.basis == "predicted":
         return None
+    if advice.again is not None and advice.again.before is not None:
+        return Message("advised.again.rests", before=ratio(advice.again.before), rests=_rests(advice))
     if advice.again is None and disagree(advice):
         sort = "" if advice.decision in DRAFTS else "_off" if advice.decision in LEAVES_OFF else "_open"
         return Message(f"advised.over_all{sort}", **said, rests=_rests(advice))
@@ -119,11 +124,9 @@ def _again(advice: Advice, said: dict[str, Value]) -> Message:
     assert again is not None
     if "speedup" not in said:
         told = Message("advised.again.nothing")
-    elif again.before is None:
-        told = Message("advised.again.now_alone", **said)
     else:
-        kept_off = advice.decision in LEAVES_OFF and advice.arm is None
-        told = Message(f"advised.again.{'off' if kept_off else 'now'}", **(said | {"before": ratio(again.before)}))
+        kept_off = advice.decision in LEAVES_OFF and advice.arm is None and again.before is not None
+        told = Message(f"advised.again.{'off' if kept_off else 'now'}", **said)
     return Message(f"advised.again.{again.holds}", target=said["target"], when=day(again.made_at), told=told)
 
 
@@ -297,7 +300,7 @@ def _known(outcome: ArmOutcome) -> tuple[bool, float]:
 def reason(advice: Advice) -> Message | None:
     """`Why: each step yields 3.10 tokens and takes as long as 1.61 steps without speculation.`"""
     decoding = advice.asked.goal == "throughput"
-    if not decoding or advice.tau is None or advice.speedup is None or advice.speedup.point <= 0:
+    if not decoding or is_open(advice) or advice.tau is None or advice.speedup is None or advice.speedup.point <= 0:
         return None
     cost = advice.tau.point / advice.speedup.point
     return Message("advised.reason", tau=advice.tau.point, cost=cost)
@@ -319,11 +322,14 @@ def shown_outcomes(advice: Advice) -> list[ArmOutcome]:
 
 
 def counts(advice: Advice) -> Message | None:
-    """`214 configurations: 5 raced, 196 cannot be the fastest, 13 predicted to be as good as another.`"""
-    if not advice.outcomes:
+    """`214 configurations: 5 measured, 209 predicted to be no better.`; None where all were measured."""
+    found = Counter(
+        "measured" if is_compared(outcome) else _LEFT_OUT.get(outcome.code, outcome.code)
+        for outcome in advice.outcomes
+    )
+    if found.keys() <= {"measured"}:
         return None
-    found = Counter("measured" if is_compared(outcome) else outcome.code for outcome in advice.outcomes)
-    order = ("measured", *_LEFT_OUT)
+    order = ("measured", *dict.fromkeys(_LEFT_OUT.values()))
     found["other"] = sum(found.values()) - sum(found[code] for code in order)
     parts = [Message(f"advised.count.{code}", count=found[code]) for code in (*order, "other") if found[code]]
     return Message("advised.counts", count=len(advice.outcomes), parts=parts)
@@ -372,9 +378,8 @@ def about_numbers(advice: Advice) -> list[Message]:
 
 def _intervals(advice: Advice) -> Message:
     if any(outcome.confirmed is not None for outcome in advice.outcomes):
-        return Message(
-            "advised.intervals" if any(outcome.raced for outcome in advice.outcomes) else "advised.intervals.alone"
-        )
+        two = advice.held_out and advice.verdict != "invalid" and any(outcome.raced for outcome in advice.outcomes)
+        return Message("advised.intervals" if two else "advised.intervals.alone")
     raced = any(is_compared(outcome) for outcome in advice.outcomes)
     return Message("advised.intervals.raced" if raced else "advised.intervals.predicted")
 
