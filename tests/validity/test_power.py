@@ -65,6 +65,4 @@ def test_without_readings_the_reason_is_said() -> None:
     assert [it.reason for it in unchecked(energy_read, replace(data, hosts=hosts), applies=False)] == [
         Message("unchecked.energy_unread", reason="the counter is readable by root alone")
     ]
-    assert [it.reason.code for it in unchecked(energy_read, simulated(data), applies=False)] == [
-        "unchecked.virtual_time"
-    ]
+    assert [it.reason.code for it in unchecked(energy_read, simulated(data), applies=False)] == ["unchecked.simulated"]

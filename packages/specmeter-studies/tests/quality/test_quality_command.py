@@ -70,7 +70,7 @@ def test_the_table(tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str
     shown = capsys.readouterr()
     for word in ("perplexity", "bits/weight", "change", "front", "windows of 128 tokens"):
         assert word in shown.out
-    assert f"kept in {out}" in shown.err
+    assert f"saved in {out}" in shown.err
 
 
 @pytest.mark.slow
@@ -95,7 +95,7 @@ def test_windows_longer_than_the_model_was_trained_for(
     monkeypatch.setattr(measure, "score_apart", trained_for_less)
     flags = ["--text", str(text), "--context", "128", "--out", str(tmp_path / "o.json")]
     assert invoke(["quality", SMALL, *flags]) == 0
-    assert "windows of 128 tokens, and the model was trained for 100" in capsys.readouterr().err
+    assert "windows of 128 tokens are longer" in capsys.readouterr().err
 
 
 def test_what_was_complete_is_kept_when_an_engine_fails(

@@ -54,7 +54,7 @@ def test_claims_come_first_and_nothing_is_loaded(pages: dict[str, Path]) -> None
 
 def test_a_page_says_whose_numbers_they_are() -> None:
     ours, theirs = (study_page([found(origin)], ["en"]) for origin in ("measured", "published"))
-    printed = "the document's own numbers, judged by bounds"
+    printed = str(Message("study.published"))
     assert printed in theirs
     assert printed not in ours
     assert "not refuted" in theirs

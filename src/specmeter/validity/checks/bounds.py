@@ -58,7 +58,7 @@ def draft_floor(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> Dra
     if arm.methods != ("draft-simple",) or arm.draft is None:
         return Blind(Message("unchecked.no_model_drafts_alone"), applies=False)
     if data.simulated:
-        return Blind(Message("unchecked.simulated_draft"), applies=False)
+        return Blind(Message("unchecked.simulated"), applies=False)
     header = data.header(arm.draft)
     if header is None:
         return Blind(Message("unchecked.no_draft_header", draft=arm.draft))
@@ -429,7 +429,7 @@ def bandwidth_bound(data: RunData) -> Findings:
     for arm, requests in answered(data):
         header = data.header(arm.target)
         if data.simulated:
-            yield not_applicable(arm.id, Message("unchecked.simulated_memory"))
+            yield not_applicable(arm.id, Message("unchecked.simulated"))
             continue
         if header is None:
             yield not_checkable(arm.id, Message("unchecked.no_header", model=arm.target))

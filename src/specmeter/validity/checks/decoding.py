@@ -76,9 +76,7 @@ def _failures_by_counters(data: RunData, arm: Arm, requests: Sequence[RequestDat
 
 
 def _no_log(data: RunData, arm: Arm, reason: Message) -> Unchecked:
-    return (
-        not_applicable(arm.id, Message("unchecked.simulated_log")) if data.simulated else not_checkable(arm.id, reason)
-    )
+    return not_applicable(arm.id, Message("unchecked.simulated")) if data.simulated else not_checkable(arm.id, reason)
 
 
 def draft_decode_failed(data: RunData) -> Findings:
@@ -89,7 +87,7 @@ def draft_decode_failed(data: RunData) -> Findings:
     """
     for arm, requests in answered(data):
         if not by_model(data, arm):
-            yield not_applicable(arm.id, Message("unchecked.no_model_drafts"))
+            yield not_applicable(arm.id, Message("unchecked.no_draft"))
             continue
         logs = logs_of(data, requests)
         reported = logs.all("draft_failures")
@@ -189,7 +187,7 @@ def drafter_idle(data: RunData) -> Findings:
 def _idle(arm: Arm, requests: Sequence[RequestData], drafted: int) -> Findings:
     generated = sum(request.row.predicted_n or 0 for request in requests)
     if not generated:
-        yield not_applicable(arm.id, Message("unchecked.nothing_generated"))
+        yield not_applicable(arm.id, Message("unchecked.nothing_decoded"))
     elif drafted < IDLE_SHARE * generated:
         yield of_arm(
             "suspect",

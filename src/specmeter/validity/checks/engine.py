@@ -172,7 +172,7 @@ def memory_fit(data: RunData) -> Findings:
             if target_devices_known(arm, pair[0]) and baseline and target_devices_known(baseline, pair[1])
         ]
         if not known:
-            yield not_checkable(arm.id, Message("unchecked.target_place_unknown"))
+            yield not_checkable(arm.id, Message("unchecked.weights_unknown"))
             continue
         moved = distinct(it for mine, base in known for it in _moved(arm, mine, base))
         if moved:

@@ -33,7 +33,7 @@ from specmeter.record.verdict import Findings
 from specmeter.validity.checks.check import Check, not_applicable, not_checkable, of_arm, of_run
 from specmeter.validity.checks.run_data import RunData, Sample
 
-_SIMULATED = Message("unchecked.virtual_time")
+_SIMULATED = Message("unchecked.simulated")
 _NO_HOST = Message("unchecked.no_host")
 
 

@@ -57,7 +57,7 @@ def vocab_mismatch(data: RunData) -> Findings:
                 log=said,
             )
         elif data.simulated:
-            yield not_applicable(arm.id, Message("unchecked.simulated_vocabulary"))
+            yield not_applicable(arm.id, Message("unchecked.simulated"))
         elif pair is None and (logs.missing or not logs.sessions):
             yield not_checkable(arm.id, Message("unchecked.not_compared_no_log"))
 
@@ -79,7 +79,7 @@ def draft_special_tokens(data: RunData) -> Findings:
         if arm.draft is None:
             yield not_applicable(arm.id, _NO_DRAFT)
         elif data.simulated:
-            yield not_applicable(arm.id, Message("unchecked.simulated_vocabulary"))
+            yield not_applicable(arm.id, Message("unchecked.simulated"))
         elif pair is None:
             yield not_checkable(arm.id, Message("unchecked.not_compared"))
         elif warned := [it for it in pair.conditions if it.status == "warning" and it.name in names]:
@@ -117,7 +117,7 @@ def draft_not_smaller(data: RunData) -> Findings:
             continue
         target, draft = (data.header(name) for name in (arm.target, arm.draft))
         if data.simulated:
-            yield not_applicable(arm.id, Message("unchecked.simulated_weights"))
+            yield not_applicable(arm.id, Message("unchecked.simulated"))
         elif target is None or draft is None or not target.bytes_per_token:
             yield not_checkable(arm.id, Message("unchecked.no_headers"))
         elif (share := draft.bytes_per_token / target.bytes_per_token) > LARGE:
@@ -197,7 +197,7 @@ def prompt_differs(data: RunData) -> Findings:
     for arm, _ in answered(data):
         pairs = data.beside_baseline[arm.id]
         if not pairs:
-            yield not_applicable(arm.id, Message("unchecked.no_request_of_baseline"))
+            yield not_applicable(arm.id, Message("unchecked.no_output_of_baseline"))
             continue
         differ = [(it, base) for it, base in pairs if _prompt(it) != _prompt(base)]
         if differ:
@@ -263,7 +263,7 @@ def rpc_fallback(data: RunData) -> Findings:
                 failed=failed.count,
             )
         if data.simulated:
-            yield not_applicable(arm.id, Message("unchecked.simulated_remote"))
+            yield not_applicable(arm.id, Message("unchecked.simulated"))
         else:
             yield from _target_place(arm, sessions, logs)
             if any_remote(draft_devices):

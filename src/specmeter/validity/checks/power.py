@@ -31,7 +31,7 @@ def energy_read(data: RunData) -> Findings:
     Otherwise: joules are wrong by what was not read; speedups do not depend on them.
     """
     if data.simulated:
-        yield not_applicable(None, Message("unchecked.virtual_time"))
+        yield not_applicable(None, Message("unchecked.simulated"))
         return
     if data.energies is None:
         reasons = [why for host in data.hosts if host.power_meter for why in host.power_meter.unread]

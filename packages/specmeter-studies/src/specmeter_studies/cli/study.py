@@ -188,7 +188,7 @@ def run(
             print_stopped(screen, folder, _command(ready.order, folder, as_json=as_json))
         return 130
     if not complete:
-        screen.say("something could not be measured; the same command retries it")
+        screen.say("some requests failed; run the same command to retry them")
         return 3
     return 1 if "invalid" in folder.verdicts().values() else 0
 

@@ -194,11 +194,11 @@ def _known(spec: QualitySpec, model: ModelIdentity, origin: Origin) -> ModelQual
 def _warnings(spec: QualitySpec, model: ModelIdentity) -> tuple[str, ...]:
     if spec.score and spec.text_identity.bundled and model.origin != "bench":
         return (
-            "scored on the bench models' invented language, which it was never made for: the perplexity tells nothing "
-            "about its quality, and little about what quantization costs it; give --text",
+            "scored on the bench models' artificial language: this perplexity says nothing about the model's quality; "
+            "give a real text with --text",
         )
     if spec.score and not spec.text_identity.bundled and model.origin == "bench":
-        return ("a bench model knows only the bench language; its perplexity on other text means little",)
+        return ("a bench model knows only its own artificial language; its perplexity on other text means little",)
     return ()
 
 
@@ -239,12 +239,12 @@ def _scored(
             result = perplexity_of(scores, time.perf_counter() - started, embedded)
             if scores.wants_bos and not scores.begins_with_bos:
                 warnings.append(
-                    "with a stride no window begins with the special token that this model wants, as in "
-                    "llama-perplexity: expect a higher perplexity than without a stride"
+                    "with --stride, windows do not start with the BOS token that this model expects (as in "
+                    "llama-perplexity), so perplexity is higher than without"
                 )
     if result.train_context is not None and result.window_tokens > result.train_context:
         warnings.append(
-            f"windows of {result.window_tokens} tokens, and the model was trained for {result.train_context} at most"
+            f"windows of {result.window_tokens} tokens are longer than the training context ({result.train_context})"
         )
     return quality.model_copy(update={"perplexity": result, "warnings": tuple(warnings)})
 

@@ -123,7 +123,7 @@ def print_machines(found: MachineTable) -> None:
     screen.table(Table("machines", (*text("subject", "test", "machine"), *columns), rows))
     if found.differences:
         screen.line()
-        screen.say("what differs:")
+        screen.say("differences:")
         screen.say_all((f"  {difference}" for difference in found.differences), wrap=False)
 
 

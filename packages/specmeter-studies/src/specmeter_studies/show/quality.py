@@ -44,7 +44,7 @@ def print_report(report: QualityReport, path: Path, *, as_json: bool) -> None:
             warnings.say(f"warning: {model.reference}: {warning}", wrap=False)
     for skipped in report.skipped:
         warnings.say(f"not measured: {skipped.name}: {skipped.reason}", wrap=False)
-    warnings.say(f"kept in {path}", wrap=False)
+    warnings.say(f"saved in {path}", wrap=False)
 
 
 def _models(models: Sequence[Model]) -> Table:
@@ -71,7 +71,7 @@ def _perplexity(model: Model) -> str | Cell:
     found = model.perplexity
     if found is None:
         return ""
-    error = "" if found.token_error is None else f" +- {found.token_error:.4f}"
+    error = "" if found.token_error is None else f" ±{found.token_error:.4f}"
     return Cell(f"{found.estimate.point:.4f}{error}", estimate=found.estimate, digits=3)
 
 
@@ -95,7 +95,7 @@ def _about_text(report: QualityReport) -> list[str]:
     return [
         f"text: {report.text.name}, {report.text.size_bytes:,} bytes; {found.windows} windows of "
         f"{found.window_tokens} tokens{stride}, {found.scored:,} tokens scored (first model)",
-        "perplexity +- as llama.cpp prints it, tokens taken for independent; [..] 95% over windows",
+        "perplexity: ± as llama.cpp prints it (tokens treated as independent); [low, high]: 95% interval over windows",
     ]
 
 
