@@ -324,8 +324,7 @@ def shown_outcomes(advice: Advice) -> list[ArmOutcome]:
 def counts(advice: Advice) -> Message | None:
     """`214 configurations: 5 measured, 209 predicted to be no better.`; None where all were measured."""
     found = Counter(
-        "measured" if is_compared(outcome) else _LEFT_OUT.get(outcome.code, outcome.code)
-        for outcome in advice.outcomes
+        "measured" if is_compared(outcome) else _LEFT_OUT.get(outcome.code, outcome.code) for outcome in advice.outcomes
     )
     if found.keys() <= {"measured"}:
         return None
