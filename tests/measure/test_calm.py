@@ -276,7 +276,7 @@ def test_three_times_as_many_blocks_are_enough(
     invoke(["show", str(folder)])
     said = " ".join(capsys.readouterr().out.split())
     assert "12 blocks were excluded" in said
-    assert "no number; busy machine: blender used 51% of the machine" in said
+    assert "no result, because the machine was busy: blender used 51% of the machine" in said
     invoke(["report", str(folder), "--out", str(tmp_path / "page.html")])
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "12 blocks were excluded" in page
@@ -318,8 +318,8 @@ def test_where_every_block_is_set_aside_all_say_so_and_what_works(
     assert "a skipped check" not in checked
     said("report", str(folder), "--out", str(tmp_path / "page.html"))
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "<title>mocked · no number · specmeter</title>" in page
-    assert "No number; busy machine: blender used 50% of the machine" in re.sub(r"<[^>]+>", "", page)
+    assert "<title>mocked · No result · specmeter</title>" in page
+    assert "No result, because the machine was busy: blender used 50% of the machine" in re.sub(r"<[^>]+>", "", page)
 
 
 @pytest.mark.usefixtures("disturbing")
@@ -345,7 +345,7 @@ def test_what_is_measured_now_says_so_and_what_was_set_aside(
     run(prepare(load_experiment(file)), folder, Silent())
     page, show, listed = re.sub(r"<[^>]+>", "", seen[0]), *seen[1:]
     assert "1 block was excluded as disturbed; worst: blender used 51% of the machine" in page
-    assert "waiting for calm" in page
+    assert "waiting for a quiet machine" in page
     assert "Being measured: 4 of 16 requests so far." in show
     assert "specmeter check" not in show
     assert "mocked-1 being measured 4/16" in listed

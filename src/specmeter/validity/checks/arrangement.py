@@ -346,9 +346,7 @@ def bimodal(data: RunData) -> Findings:
         yield from _prompts_differ(arm_id, own)
         repeated = repeats(own)
         if len(repeated) < MIN_REPEATS:
-            yield not_checkable(
-                arm_id, Message("unchecked.few_repetitions", repetitions=len(repeated), needed=MIN_REPEATS)
-            )
+            yield not_checkable(arm_id, Message("unchecked.few_repetitions", needed=MIN_REPEATS))
         elif (levels := two_levels(repeated)) is not None:
             # Of two requests, 2q(1 - q) meet different levels when a share q of all requests is at one of them.
             share = (1 - math.sqrt(max(0.0, 1 - 2 * levels.upper_share))) / 2
