@@ -66,6 +66,8 @@ _DOES = {
     "race": "search: measuring {arms} against no speculation",
     "confirm": "confirm: measuring {arms} again, on new prompts if there are any",
 }
+_QUIET_S = 30.0
+"""Off a terminal, without a line, until one says what is measured."""
 _CALLED = {"race": "search"}
 """What a stage is called where not as in data."""
 
@@ -84,6 +86,7 @@ class AdviceProgress(LiveProgress):
         self._now = ""
         self._count = 0
         self._requests = 0
+        self._said_at = clock()
 
     def load_starting(self, clients: int, budget_s: float) -> None:
         """A schedule asks about so many clients now."""
@@ -136,7 +139,7 @@ class AdviceProgress(LiveProgress):
         self._silence.broken()
         self._requests, self._arm_id = requests, cell.arm_id
         self._now = f"{self._called(cell.arm_id)}: {counted(requests, 'request')}"
-        if self._progress is None:
+        if self._progress is None and self._clock() - self._said_at >= _QUIET_S:
             self._line(f"{self._doing()}: {self._now}; {self._left()}")
 
     def request_done(self, request: Request) -> None:
@@ -155,6 +158,10 @@ class AdviceProgress(LiveProgress):
         lines = [self._now, f"so far: {self._answer}" if self._answer else ""]
         shown = [Text(printable(line), "dim", no_wrap=True, overflow="ellipsis") for line in lines if line]
         return Group(self._progress, *shown)
+
+    def _line(self, text: str) -> None:
+        self._said_at = self._clock()
+        super()._line(text)
 
     def _doing(self) -> str:
         return "starting" if self._stage is None else _CALLED.get(self._stage, self._stage)
