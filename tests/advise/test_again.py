@@ -74,7 +74,7 @@ def test_what_was_not_decided_cannot_hold(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     advise(ASKED, grid_of(), tmp_path / "a", Stop())
-    with pytest.raises(UsageError, match="decided nothing"):
+    with pytest.raises(UsageError, match="undecided"):
         again(tmp_path / "a", tmp_path / "b", Silent())
 
 

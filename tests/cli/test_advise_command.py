@@ -164,12 +164,17 @@ def test_a_budget_too_small_says_what_is_needed(capsys: pytest.CaptureFixture[st
     assert "give 10s or more" in capsys.readouterr().err
     assert not Path("specmeter-runs").exists(), "nothing was measured"
     assert invoke([*QUICK, "--budget", "10s"]) == 4
+    (undecided,) = Path("specmeter-runs").iterdir()
+    capsys.readouterr()
+    assert invoke(["advise", "--again", str(undecided)]) == 2
+    assert "measuring into" not in capsys.readouterr().err
     assert invoke([*QUICK, "--budget", "10m"]) == 0
     assert "resuming" in capsys.readouterr().err
 
 
 def test_again_without_an_older_advice_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["advise", "--again"]) == 2
+    assert "measuring" not in capsys.readouterr().err
     assert invoke(["advise", "--again", "nowhere"]) == 2
     assert "nowhere" in capsys.readouterr().err
 

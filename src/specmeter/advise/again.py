@@ -26,13 +26,31 @@ from specmeter.store import RunStore
 from specmeter.store.locate import ADVICE_NAME
 
 if TYPE_CHECKING:
-    from specmeter.advise.advice import Decision
+    from specmeter.advise.advice import Decision, StageRun
     from specmeter.advise.confirm import Ruling
     from specmeter.advise.observer import AdviseObserver
     from specmeter.record import ModelIdentity
 
 Holds = Literal["holds", "does-not-hold", "cannot-tell"]
 NAME = "confirm"
+
+
+def decided(before: Path) -> tuple[Advice, str, StageRun]:
+    """An advice, its configuration and the stage that confirmed that. Raises `UsageError` for an advice that is
+    undecided or changed."""
+    old = examined(read_advice(before), before)
+    confirmation = next((it for it in reversed(old.stages) if it.folder == old.confirmation), None)
+    if old.why_undecided == "changed":
+        raise UsageError(
+            f"{before}: its numbers are not those that its confirmation measured",
+            fix="ask for a new advice; `specmeter check` names what was changed in a stage's folder",
+        )
+    if not old.finished or old.best is None or confirmation is None or old.decision == "undecided":
+        raise UsageError(
+            f"{before}: this advice is undecided, so there is nothing to check again",
+            fix="finish it with the command that started it, or ask for a new one",
+        )
+    return old, old.best, confirmation
 
 
 def again(
@@ -47,19 +65,7 @@ def again(
     Ctrl-C ends it like `advise`. Raises `UsageError` for an advice that was not finished, `ModelError` where its models
     are gone, `StoreError`, and `EngineError` where nothing can be measured.
     """
-    old = examined(read_advice(before), before)
-    arm = old.best
-    confirmation = next((it for it in reversed(old.stages) if it.folder == old.confirmation), None)
-    if old.why_undecided == "changed":
-        raise UsageError(
-            f"{before}: is not what was measured: its numbers are not those of its confirmation, or that was changed",
-            fix="ask anew; `specmeter check` names what was changed in a stage's folder",
-        )
-    if not old.finished or arm is None or confirmation is None or old.decision == "undecided":
-        raise UsageError(
-            f"{before}: this advice decided nothing that could hold again",
-            fix="finish it with the command that it was begun with, or ask anew",
-        )
+    old, arm, confirmation = decided(before)
     advice = _begun(old, before, folder, confirmation.certificate_sha256)
     if advice.finished:
         return examined(advice, folder)

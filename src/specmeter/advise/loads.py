@@ -22,6 +22,7 @@ from specmeter.store.locate import sort_of
 from specmeter.text import counted
 
 if TYPE_CHECKING:
+    from specmeter.advise.advice import Advice
     from specmeter.advise.candidates import Candidates
     from specmeter.advise.observer import AdviseObserver
 
@@ -56,6 +57,18 @@ def advise_loads(
     return _ended(folder)
 
 
+def decided_loads(before: Path) -> tuple[Schedule, list[Advice]]:
+    """A schedule, and its advices that decided something. Raises `UsageError` where none did."""
+    old = read_schedule(before)
+    decided = [it for it in old.advices if it.finished and it.decision != "undecided"]
+    if not decided:
+        raise UsageError(
+            f"{before}: undecided for every number of clients, so there is nothing to check again",
+            fix="finish it with the command that started it, or ask for a new one",
+        )
+    return old, decided
+
+
 def again_loads(
     before: Path,
     folder: Path,
@@ -70,13 +83,7 @@ def again_loads(
     """
     if (there := _finished(folder, before.resolve().name)) is not None:
         return there
-    old = read_schedule(before)
-    decided = [it for it in old.advices if it.finished and it.decision != "undecided"]
-    if not decided:
-        raise UsageError(
-            f"{before}: this schedule decided nothing that could hold again",
-            fix="finish it with the command that it was begun with, or ask anew",
-        )
+    old, decided = decided_loads(before)
     asked = old.asked.model_copy(update={"clients": tuple(map(clients_of, decided))})
     _begin(Schedule(asked=asked, made_at=time.time(), again_of=before.resolve().name), folder)
     for it in decided:

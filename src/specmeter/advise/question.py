@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from specmeter.advise.advice import MAX_CLIENTS, MAX_LOADS, AdviceQuestion
 from specmeter.engines.url.spec import ANY
 from specmeter.errors import UsageError
-from specmeter.experiments.described import LOOKUP, refuse_absent_prompts, refuse_engine
+from specmeter.experiments.described import LOOKUP, refuse_bad_prompts, refuse_engine
 from specmeter.experiments.file import bundled, load
 from specmeter.models.reference import absolute
 from specmeter.workloads.spec import ALL_KINDS
@@ -66,7 +66,7 @@ def ask(
         )
     if unknown := [it for it in kinds if it not in ALL_KINDS]:
         raise UsageError(f"--kind {unknown[0][:80]}: unknown", fix=f"choose of {', '.join(ALL_KINDS)}")
-    refuse_absent_prompts(prompts)
+    refuse_bad_prompts(prompts)
     if clients:
         _refuse_clients(clients, goal, wide=wide)
     if target and not urls:

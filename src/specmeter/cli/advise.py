@@ -55,7 +55,7 @@ from specmeter.show.terminal.report import print_report
 class _Clients(click.ParamType[tuple[int, ...]]):
     """Numbers of clients."""
 
-    name = "N,N"
+    name = "N,N,..."
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:  # noqa: ARG002
         if isinstance(value, tuple):
@@ -307,10 +307,12 @@ def _advise(
 def _again(before: str, out: Path | None, fetching: Fetching, screen: Screen) -> tuple[Advice | Schedule, Path]:
     """What is advised now, and the folder that it lies in."""
     from specmeter.advise.again import again as measure_again
-    from specmeter.advise.loads import again_loads
+    from specmeter.advise.again import decided
+    from specmeter.advise.loads import again_loads, decided_loads
 
     folder, into, resumed = choose_again(before or None, out=out)
     asked = read_advised(folder, examine=False).asked
+    (decided_loads if asked.clients else decided)(folder)  # refuses an undecided one before anything is said
     screen.say(f"checking {folder}, {'resuming' if resumed else 'measuring into'} {into}", wrap=False)
     stop_like_ctrl_c()
     observer = AdviceProgress(screen, asked.budget_s)

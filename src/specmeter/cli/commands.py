@@ -41,8 +41,8 @@ _PLACES = {"list": "runs:list_runs", "show": "runs:show", "rescue": "runs:rescue
 """`MODULE:NAME` of those that are not `command` in `cli/NAME.py`."""
 
 GROUPS = {
-    "Measure": ("run", "advise", "audit", "study", "report", "serve"),
-    "Results": ("list", "show", "check", "explain", "compare", "export", "rescue"),
+    "Measure": ("advise", "run", "study"),
+    "Results": ("list", "show", "explain", "check", "compare", "report", "serve", "export", "rescue", "audit"),
     "Models and costs": ("predict", "probe", "models", "quality"),
     "This machine": ("doctor", "engines"),
 }

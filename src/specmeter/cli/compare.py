@@ -66,8 +66,8 @@ def command(
     """Compare runs B, C, ... with run A: two builds, two machines, two days.
 
     Configurations with the same id are compared on the prompts that both runs completed in every block. A regression is
-    a change whose whole interval is beyond the threshold; the intervals of a pair of runs hold for all its
-    configurations together. Invalid ones are left out. All other differences between the runs are listed.
+    a loss whose whole interval is beyond the threshold; the intervals of a pair of runs apply to all its configurations
+    together. Invalid ones are left out. All other differences between the runs are listed.
 
     --machines makes one table of runs of one experiment, reports of `specmeter quality --rates`, or studies: rates, the
     share of memory bandwidth used without speculation, and ratios to the first machine. They must have the same models,

@@ -56,7 +56,7 @@ def command(context: click.Context, as_json: bool) -> None:
 
 @command.command()
 @click.option("--cuda", is_flag=True, help="For NVIDIA GPUs; needs the CUDA Toolkit.")
-@click.option("--metal", is_flag=True, help="For Apple GPUs; always on on a Mac.")
+@click.option("--metal", is_flag=True, help="For Apple GPUs; the default on a Mac.")
 @click.option("--vulkan", is_flag=True, help="For any GPU; needs the Vulkan SDK.")
 @click.option("--hip", is_flag=True, help="For AMD GPUs; needs ROCm.")
 @click.option("--sycl", is_flag=True, help="For Intel GPUs; needs oneAPI.")

@@ -65,9 +65,9 @@ def command(
     """Predict the speedup of each draft length without measuring.
 
     Costs come from a probe (--probe) or the catalogue (--device, --model, --format). Acceptance is given (--alpha,
-    --rates), measured in a run (--acceptance-from), or a range. A second table has the speedup for every alpha, the
-    best draft length, and the alpha below which speculation loses; with --clients a third one has the speedup for each
-    number of clients, and where speculation stops paying.
+    --rates), measured in a run (--acceptance-from), or an assumed range. A second table has the speedup for every
+    alpha, the best draft length, and the alpha below which speculation loses; with --clients a third one has the
+    speedup for each number of clients, and where speculation stops paying.
 
     \b
     Examples:

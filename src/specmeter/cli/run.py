@@ -42,7 +42,7 @@ from specmeter.cli.streams import stop_like_ctrl_c
 from specmeter.cli.usage import Number, Numbers
 from specmeter.engines.registry import spec_of
 from specmeter.errors import UsageError
-from specmeter.experiments.described import Described, refuse_absent_prompts, refuse_engine
+from specmeter.experiments.described import Described, refuse_bad_prompts, refuse_engine
 from specmeter.experiments.experiment import Experiment
 from specmeter.experiments.file import MAX_BYTES, LoadedExperiment, load
 from specmeter.files import is_link, open_regular, write_whole
@@ -391,7 +391,7 @@ def _described(
 
     if variants:
         raise UsageError("--variant: models have no variants", fix="leave it out, or give an experiment")
-    refuse_absent_prompts(described.prompts)
+    refuse_bad_prompts(described.prompts)
     kept = None if save is None else _kept(save)
     keys = described.keys(Path() if save is None else save.parent)
     references = (*described.targets, *described.drafts)

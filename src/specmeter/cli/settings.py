@@ -252,7 +252,7 @@ def addresses(urls: Sequence[str], option: str = "--url") -> list[str]:
     return found
 
 
-def _number(record: type[Record], name: str, words: Sequence[str] = ()) -> Number:
+def _number(record: type[Record], name: str, metavar: str = "N") -> Number:
     """A number between the limits that a field of a record has."""
     field = record.model_fields[name]
     annotated = (getattr(it, "__metadata__", ()) for it in get_args(field.annotation))
@@ -261,21 +261,22 @@ def _number(record: type[Record], name: str, words: Sequence[str] = ()) -> Numbe
     low, high = ([getattr(it, end) for it in limits if hasattr(it, end)] for end in ("ge", "le"))
     above = [it.gt for it in limits if hasattr(it, "gt")]
     whole = "float" not in str(field.annotation)
-    return Number(*(above or low or [-math.inf]), *(high or [math.inf]), whole=whole, above=bool(above), words=words)
+    return Number(*(above or low or [-math.inf]), *(high or [math.inf]), whole=whole, above=bool(above), name=metavar)
 
 
-_LAYERS = _number(EngineSettings, "gpu_layers", ["all"])
+_LAYERS = _number(EngineSettings, "gpu_layers", "N|all")
 _ENGINE: tuple[tuple[tuple[str, ...], Any, str], ...] = (
     (("--engine",), str, "Engine (`specmeter engines` lists them)."),
     (("--binary",), str, "Your own llama-server; implies --engine native."),
     (("-c", "--ctx-size"), _number(EngineSettings, "context"), "Context length in tokens."),
     (("-t", "--threads"), _number(EngineSettings, "threads"), "Threads."),
-    (("-ngl", "--gpu-layers", "--n-gpu-layers"), _LAYERS, "Layers of the target model on the GPU, or all."),
-    (("-ngld", "--gpu-layers-draft", "draft_gpu_layers"), _LAYERS, "Layers of the draft model on the GPU, or all."),
+    (("-ngl", "--gpu-layers", "--n-gpu-layers"), _LAYERS, "Layers of the target model on the GPU."),
+    (("-ngld", "--gpu-layers-draft", "draft_gpu_layers"), _LAYERS, "Layers of the draft model on the GPU."),
     (("-fa", "--flash-attn"), click.Choice(["on", "off", "auto"]), "Flash attention."),
     (("-ctk", "--cache-type-k"), str, "Type of the K cache."),
     (("-ctv", "--cache-type-v"), str, "Type of the V cache."),
 )
+_METAVARS = {"--engine": "NAME", "--binary": "FILE", "--cache-type-k": "TYPE", "--cache-type-v": "TYPE"}
 _GENERATION: tuple[tuple[tuple[str, ...], Any, str], ...] = (
     (
         ("--max-tokens", "-n", "--predict"),
@@ -300,7 +301,9 @@ _BLOCKS = (("--blocks",), Number(1, 1000), "Repetitions of all measurements; mor
 def setting_options(*, repeats: bool) -> Callable[[_F], _F]:
     """Options that set single keys; `set_by` reads them. With `repeats` also those of the design."""
     options = (*((_BLOCKS,) if repeats else ()), *_GENERATION, *_ENGINE)
-    decorators = [click.option(*names, type=kind, help=text) for names, kind, text in options]
+    decorators = [
+        click.option(*names, type=kind, metavar=_METAVARS.get(names[-1]), help=text) for names, kind, text in options
+    ]
     decorators += [
         click.option("--ignore-eos", is_flag=True, help="Generate --max-tokens tokens even if the model ends earlier."),
         click.option("--stop", multiple=True, metavar="TEXT", help="End outputs at this text; repeatable."),

@@ -30,7 +30,7 @@ class BadValue(click.BadParameter):
 
 
 class Number(click.ParamType[Any]):
-    """A number between two limits; with `above` the lower one is not allowed itself."""
+    """A number between two limits, the lower one excluded with `above`; or a word of its name, as of `N|all`."""
 
     def __init__(
         self,
@@ -40,10 +40,10 @@ class Number(click.ParamType[Any]):
         whole: bool = True,
         above: bool = False,
         name: str = "N",
-        words: Sequence[str] = (),
     ) -> None:
         self.name = name
-        self._low, self._high, self._whole, self._above, self._words = low, high, whole, above, tuple(words)
+        self._low, self._high, self._whole, self._above = low, high, whole, above
+        self._words = tuple(name.split("|")[1:])
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value in self._words:

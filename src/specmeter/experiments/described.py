@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from specmeter import workloads
 from specmeter.engines.registry import late, spec_of
 from specmeter.engines.url.spec import ANY, SERVED, UrlOptions, places
 from specmeter.errors import UsageError
 from specmeter.experiments.defaults import as_name, name_of, simulated
 from specmeter.record import EngineTraits
-from specmeter.workloads.spec import STRUCTURED
+from specmeter.workloads.spec import STRUCTURED, FileWorkload
 
 GAMMA = (2, 4, 8)
 """Draft lengths that are tried where none is named."""
@@ -102,12 +103,14 @@ def file_workload(paths: Sequence[str]) -> dict[str, Any]:
     return {"source": "file", "paths": list(paths), **lines}
 
 
-def refuse_absent_prompts(prompts: Sequence[str]) -> None:
-    """Raise `UsageError` for a file of prompts that is not there."""
+def refuse_bad_prompts(prompts: Sequence[str]) -> None:
+    """Raise `UsageError` for a file that is not there or has no prompts, before any model is made for them."""
     for file in prompts:
         if not Path(file).is_file():
             wrong = "not a file" if Path(file).exists() else "no such file"
             raise UsageError(f"--prompts {file}: {wrong}", fix="check the path")
+    if prompts:
+        workloads.load([FileWorkload.model_validate(file_workload(prompts))])
 
 
 def refuse_engine(kind: str, references: Sequence[str]) -> None:

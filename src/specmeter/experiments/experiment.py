@@ -73,49 +73,46 @@ class Experiment(Record):
     model_config = ConfigDict(json_schema_extra=_needs_a_target)
 
     name: Annotated[Name, Field(default_factory=str)]
-    """Becomes part of the run folder's name; default: the target's name."""
+    """Part of the run folder's name. Default: the target's name."""
     description: str = ""
     """The question it answers."""
     study: Annotated[Name | None, Field(exclude_if=lambda value: value is None)] = None
-    """The published study that it belongs to; the page of its run says what the study's claims come to."""
+    """The published study it belongs to; the page of its run shows that study's claims."""
     target: Annotated[str | tuple[str, ...] | None, Field(exclude=True)] = None
-    """A target by its reference alone, or several: it is named after its file and stands among `targets` then."""
+    """One or more target models without a name; each is named after its file and added to `targets`."""
     targets: Annotated[dict[Name, str], Field(min_length=1, max_length=64)]
-    """Name -> model reference: a path, `bench:NAME`, or `hf:owner/repo/file.gguf`."""
+    """Name -> model: a path, `bench:NAME`, or `hf:owner/repo/file.gguf`."""
     draft: Annotated[str | tuple[str, ...] | None, Field(exclude=True)] = None
-    """A draft model by its reference alone, or several: it is named after its file and stands among `drafts` then."""
+    """One or more draft models without a name; each is named after its file and added to `drafts`."""
     drafts: Annotated[dict[Name, str], Field(max_length=64, default_factory=dict)]
-    """Name -> model reference of draft models."""
+    """Name -> draft model."""
     remotes: Annotated[dict[Name, Address | None], Field(max_length=16, default_factory=dict)]
-    """Name -> `HOST:PORT` of a machine that runs `ggml-rpc-server`; null until it is given. Arms put their drafts there
-    by `remote`."""
+    """Name -> `HOST:PORT` of a machine with `ggml-rpc-server`, or null; for `remote` in `arms`."""
     sizes: Annotated[dict[Name, Annotated[float, Field(gt=0, le=1e14)]], Field(max_length=128, default_factory=dict)]
-    """Name -> approximate bytes of that target's or draft's file; shown where the file is missing and its size
-    unknown."""
+    """Name -> approximate bytes of that model file, shown if it is missing."""
     arms: Annotated[tuple[ArmSpec, ...], Field(min_length=1, max_length=1_000)]
     """What is compared; baselines are added automatically."""
     exclude: tuple[Exclusion, ...] = ()
-    """Arms to leave out of the matrix."""
+    """Configurations to leave out."""
     constraints: tuple[Constraint, ...] = ()
-    """Conditions that arms must keep."""
+    """Conditions for configurations."""
     only: Annotated[Only, Field(exclude_if=lambda value: value == Only())] = Only()
-    """Measure only these of its arms, prompts and invocations, as the stages of an advice do; default: everything."""
+    """Measure only these configurations, prompts and sessions. Default: everything."""
     workloads: Annotated[tuple[WorkloadSpec, ...], Field(min_length=1, max_length=100, default_factory=tuple)]
-    """What is generated; default: a prompt of each kind, of source `bench` where all targets are bench models, else
-    `studies`."""
+    """Prompts. Default: one of each type, from `bench` if all targets are bench models, otherwise from `studies`."""
     design: Design = Design()
-    """How measurements are arranged in time."""
+    """Order and number of measurements."""
     engine: ExperimentEngine = ExperimentEngine()
     """Which engine measures, and its settings."""
     load: Annotated[LoadSpec | None, Field(exclude_if=lambda value: value is None)] = None
-    """How many requests at once: an axis that every line of arms crosses; default: one after the other."""
+    """Requests at once, for every configuration. Default: one after the other."""
     generation: Generation = Generation()
     """What is generated for each prompt."""
     variants: Annotated[Variants, Field(default_factory=dict)]
-    """Name -> what the variant changes in this file (`specmeter run --variant NAME`): mappings are merged, lists and
-    single values replaced, and null removes a key. Runs keep the resulting file, without this section."""
+    """Name -> changes to this file (`specmeter run --variant NAME`): mappings are merged, lists and single values
+    replaced; null removes a key. Runs store the resulting file."""
     applied: Annotated[tuple[Name, ...], Field(max_length=MAX_VARIANTS)] = ()
-    """Variants applied to this experiment, in order; written by specmeter."""
+    """Variants applied, in order; written by specmeter."""
 
     @model_validator(mode="before")
     @classmethod

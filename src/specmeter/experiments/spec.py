@@ -37,19 +37,19 @@ DRAFTING_AXES = (*PARAMETERS, "policy", "rule")
 
 
 class ExperimentEngine(EngineSettings):
-    """The engine of the experiment and its settings, which arms may override."""
+    """The engine and its settings, which `arms` may override."""
 
     kind: MethodName = "embedded"
     """`embedded`: llama.cpp's server from the installed wheel; `native`: a llama-server binary; `libllama`: specmeter's
-    own loop on the wheel's library, every step timed; `mock`: simulated; or any engine that another package brings
+    own loop on the wheel's library, with every step timed; `mock`: simulated; or an engine of another package
     (`specmeter engines` lists them)."""
     binary: str | None = None
-    """Path of the llama-server binary (`native` only); default: $SPECMETER_LLAMA_SERVER, then what
-    `specmeter engines build` made, then the PATH."""
+    """Path of the llama-server binary (`native` only). Default: $SPECMETER_LLAMA_SERVER, the latest `specmeter engines
+    build`, or the PATH."""
     start_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 600.0
-    """Longest time a model may take to load."""
+    """Longest time to load a model."""
     idle_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 120.0
-    """No token for this long means that the engine hangs."""
+    """Longest time without a token before the engine counts as hung."""
     mock: MockSpec | None = None
     """Costs, acceptance and faults of the simulated engine."""
 
@@ -67,45 +67,44 @@ class ExperimentEngine(EngineSettings):
 
 
 class ArmSpec(Record):
-    """One line of arms: every list is expanded, and all combinations become arms."""
+    """Configurations to compare: lists are expanded into all combinations."""
 
     name: Name | None = None
-    """Names the arm: its id is `TARGET/NAME`. A named arm has single values, except for targets."""
+    """Id of the configuration, as `TARGET/NAME`; then only `target` may be a list."""
     target: Name | tuple[Name, ...] | None = None
-    """Targets by name; default: all of them."""
+    """Names of target models. Default: all."""
     method: str | tuple[str, ...] = "draft-simple"
-    """The engine's name for the drafting method (llama.cpp's names for the default engine); combine with `+`, for
-    example `ngram-mod+draft-simple`."""
+    """Drafting method, by the engine's name; combine methods with `+`, such as `ngram-mod+draft-simple`."""
     draft: Name | tuple[Name, ...] | None = None
-    """Draft models by name, for methods that need one; default for those: all of them."""
+    """Names of draft models. Default: all, for methods that need one."""
     gamma: int | tuple[int, ...] | None = None
-    """Most draft tokens per step."""
+    """Draft length: most draft tokens per step."""
     gamma_min: int | tuple[int, ...] | None = None
-    """Drafts shorter than this are discarded."""
+    """Shorter drafts are discarded (n-min)."""
     p_min: float | tuple[float, ...] | None = None
-    """Drafting stops when the draft model's best probability falls below this."""
+    """Drafting stops if the draft model's best probability is lower (p-min)."""
     ngram_n: int | tuple[int, ...] | None = None
-    """Length of the n-gram looked up."""
+    """Length of the n-gram to look up (n-match)."""
     ngram_min_hits: int | tuple[int, ...] | None = None
-    """How often an n-gram must have been seen."""
+    """How often an n-gram must have occurred."""
     synthetic_rates: tuple[float, ...] = ()
-    """Synthetic acceptance with these rates per position: a cost probe, never a result."""
+    """Synthetic acceptance rates by position, to measure costs; never a result."""
     refused_draft: RefusedDraft = "refuse"
-    """What to do with a draft that llama.cpp refuses: `refuse` stops before anything is measured; `measure` lets the
-    server decode plainly, as it then does, to show that; such an arm's verdict is invalid."""
+    """If llama.cpp refuses the draft model: `refuse` stops before measuring; `measure` continues without speculation,
+    as the server does, and the result is invalid."""
     policy: PolicyName | tuple[PolicyName | None, ...] | None = None
-    """The engine's own controller that chooses the length of drafts, up to gamma (ONNX Runtime: `adaptive`)."""
+    """The engine's controller of the draft length, up to gamma (ONNX Runtime: `adaptive`)."""
     rule: RuleName | tuple[RuleName | None, ...] | None = None
-    """How drafts are verified at temperature > 0 (engine `libllama` only)."""
+    """How drafts are verified at temperature > 0 (`libllama` only)."""
     remote: Name | None = None
-    """Place the draft on this machine (a name from `remotes`), on its first device."""
+    """Run the draft model on this machine of `remotes`, on its first device."""
     engine: EngineSettings = EngineSettings()
-    """Engine settings that these arms change; others stay as in the whole experiment."""
+    """Engine settings that differ from those of the experiment."""
     workloads: Name | tuple[Name, ...] | None = None
-    """Run only these workloads; default: all."""
+    """Names of workloads. Default: all."""
     baseline: Name | Literal[False] | None = None
-    """Compare with the plain arm of this name instead of an automatic baseline; `false`: with nothing, so that there is
-    no speedup. A plain arm with a baseline is a control."""
+    """Name of the baseline, a configuration without speculation. Default: an automatic one. `false`: none, so no
+    speedup. On a configuration without speculation it makes a control."""
 
     @field_serializer("engine")
     def _only_what_is_changed(self, value: EngineSettings) -> dict[str, Any]:
@@ -133,7 +132,7 @@ class ArmSpec(Record):
 
 
 class Exclusion(Record):
-    """Arms for which every given field matches are left out; a list matches any of its values."""
+    """Configurations that match all given fields are left out; a list matches any of its values."""
 
     target: str | tuple[str, ...] | None = None
     method: str | tuple[str, ...] | None = None
@@ -153,7 +152,7 @@ class Exclusion(Record):
 
 
 class Constraint(Record):
-    """Where `when` matches an arm, `require` must match too; other arms are left out."""
+    """Configurations that match `when` must match `require`; others are left out."""
 
     when: Exclusion
     require: Exclusion
@@ -168,28 +167,27 @@ MAX_INVOCATIONS = 2_000
 
 
 class Design(Record):
-    """How measurements are arranged in time."""
+    """Order and number of measurements."""
 
     blocks: Annotated[int, Field(ge=1, le=1_000)] = 3
-    """Passes over all arms; each block has its own baselines. Use at least 3 for a useful interval."""
+    """Repetitions of all configurations, each with its own baselines. Use 3 or more for a useful interval."""
     order: Order = "latin"
-    """Order of arms within blocks: `latin` balances position, `williams` also which arm runs before which, `random`
-    shuffles, `as-written` keeps the file's order. `grouped` measures all blocks of an arm before those of the next, as
-    scripts do: that confounds arms with time."""
+    """Order of configurations within blocks: `latin` balances position, `williams` also which runs before which,
+    `random` shuffles, `as-written` keeps the file's order. `grouped` finishes one configuration before the next, as
+    scripts do, which confounds configurations with time."""
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
-    """Seed of the order; the same seed gives the same schedule everywhere."""
+    """Seed of the order; the same everywhere."""
     invocations: Annotated[int, Field(ge=1, le=MAX_INVOCATIONS)] = 1
-    """Repetitions of all blocks, each with its own order."""
+    """Sessions: repetitions of all blocks, each in its own order."""
     warmup: Literal["full", "short", "brief", "prompts", "none"] = "short"
-    """One unmeasured request per session: of the measured shape, up to 256 tokens (`full`), of 8 tokens after no more
-    than 512 tokens of a prompt (`short`), of 8 tokens after a few words (`brief`: enough for decoding, not for the time
-    to the first token), or none. `prompts` is `brief`, and servers that an advice keeps read each prompt once,
-    unmeasured: requests go on from there, and only decoding is measured."""
+    """One unmeasured request per start of the server: like the measured ones, up to 256 tokens (`full`); 8 tokens after
+    at most 512 tokens of a prompt (`short`); 8 tokens after a few words (`brief`: enough for decoding, not for the time
+    to first token); or `none`. `prompts`: `brief`, and servers that an advice keeps read each prompt once before
+    measuring, so only decoding is timed."""
     session: Literal["arm", "request", "run"] = "arm"
-    """A fresh server per arm and block (`arm`), or for every single request (`request`); or a llama.cpp server for all
-    blocks of an arm (`run`), warmed up once, where memory holds all of them: what differs between servers of one arm is
-    then no part of an interval. Arms that look up n-grams in earlier requests have fresh ones per block even so: what
-    they keep within a block is measured."""
+    """A fresh server per configuration and block (`arm`) or per request (`request`); or one llama.cpp server per
+    configuration for all blocks (`run`), if memory allows: differences between servers are then not in the intervals.
+    Methods that remember earlier requests always get a fresh server per block."""
 
     @property
     def reads_once(self) -> bool:
@@ -197,29 +195,26 @@ class Design(Record):
         return (self.session, self.warmup) == ("run", "prompts")
 
     controls: bool = False
-    """Add synthetic-acceptance controls (everything accepted, nothing accepted) and a second baseline."""
+    """Add controls with synthetic acceptance (all or nothing accepted) and a second baseline."""
     probe: ProbeSetting = "auto"
-    """Measure what steps cost before the first arm of a draft model is predicted, and let it read the baseline's texts,
-    in at most a twentieth of the run's time and two requests of the baseline for each arm, but at least coarsely
-    (`auto`; never where the engine is simulated), two rounds whatever they take (`always`), or not (`off`)."""
+    """Measure what steps cost before predicting, and let the draft model read the baseline's outputs: `auto` for at
+    most a twentieth of the run's time and two baseline requests per configuration (never on the mock engine), `always`
+    for two full rounds, or `off`."""
 
     disturbed: Literal["repeat", "keep"] = Field(default_factory=disturbed_by_default)
-    """What becomes of a block in which other programs were busy, or heat slowed a GPU or the processor down: it is set
-    aside whole, for all arms, and measured again (`repeat`; at most three times as many blocks in all), or it counts
-    (`keep`). The default is that of the environment variable SPECMETER_DISTURBED, else `repeat`; a run that is resumed
-    follows the variable anew, and what was excluded stays so.
-    Telemetry alone decides: others took 5% of the machine in the mean (one core, where the engine takes all) or 10% in
-    a fifth of the samples, of the block or of a session (of a session shorter than three seconds 20%); a GPU was slowed
-    in 5% of them; or the processor's clock was a fifth lower in one session than in another with as many threads. A
-    `grouped` order has no such blocks."""
+    """A block disturbed by other programs or by heat is set aside, for all configurations, and measured again
+    (`repeat`; at most three times as many blocks in all), or it counts (`keep`). Default: $SPECMETER_DISTURBED, or
+    `repeat`; a resumed run follows the variable, but excluded blocks stay excluded. A block is disturbed if other
+    programs took 5% of the machine on average (one core if the engine uses all), or 10% in a fifth of the samples of
+    the block or of one server (20% if that ran for less than 3 s); if a GPU was throttled in 5% of the samples; or if
+    the processor's clock was a fifth lower for one server than for another with as many threads. Not with `grouped`."""
     wait_s: Annotated[float, Field(ge=0, le=3_600)] = 300
-    """Longest wait for a calm machine, before blocks that are measured again: for all of them together."""
+    """Longest wait for a calm machine before repeating disturbed blocks, in all."""
     repeat_s: Annotated[float, Field(ge=0, le=1_000_000)] | None = None
-    """Time that disturbed blocks may take in all; further ones are given up. None: any."""
+    """Most time for repeating disturbed blocks, in all. Default: no limit."""
     stopping: Literal["planned", "decided"] = "planned"
-    """When there are enough blocks: after as many as are planned, or, at `blocks` at the latest, as soon as those that
-    were measured decide which arm is the fastest, or the claims of a study (`decided`; only `specmeter advise` and
-    `specmeter study run` measure like that)."""
+    """`planned`: after `blocks` blocks. `decided`: earlier, once the fastest configuration or the claims of a study are
+    decided (only `specmeter advise` and `specmeter study run`)."""
 
 
 Clients = Annotated[int, Field(strict=True, ge=1, le=10_000)]
@@ -232,24 +227,24 @@ OPEN_SLOTS = 8
 
 
 class LoadSpec(Record):
-    """Loads under which every line of arms is measured; of two lists all combinations."""
+    """Loads for every configuration; lists are combined."""
 
     clients: Clients | Annotated[tuple[Clients, ...], Field(max_length=64)] = ()
-    """Closed loop: numbers of clients, each of which sends its next request when its last one has ended."""
+    """Closed loop: numbers of clients. Each sends its next request when the last one has ended."""
     rate: ArrivalRate | Annotated[tuple[ArrivalRate, ...], Field(max_length=64)] = ()
-    """Open loop: requests per second, by a seeded Poisson process; the same arrivals for every arm of a block."""
+    """Open loop: requests per second, from a seeded Poisson process, the same for all configurations of a block."""
     depth: Depth | Annotated[tuple[Depth, ...], Field(min_length=1, max_length=64)] = 0
-    """Tokens of other text before each prompt. Alone, with one client."""
+    """Tokens of filler before each prompt. Alone: with one client."""
     rounds: Annotated[int, Field(ge=2, le=1_000)] = 4
-    """Closed loop: requests of each client in a cell, at least; whole passes over the prompts are made. Before its
-    first and behind its last one a client sends fillers, which do not count."""
+    """Closed loop: least requests per client, rounded up to whole passes over the prompts. Uncounted filler requests
+    come before and after."""
     requests: Annotated[int, Field(ge=1, le=100_000)] = 32
-    """Open loop: requests of a cell, at least; whole passes over the prompts are made."""
+    """Open loop: least requests, rounded up to whole passes over the prompts."""
     slots: Annotated[int, Field(ge=1, le=64)] | None = None
-    """Requests that the engine works on at once; none: as many as clients, up to 64, and 8 for a rate. Further
-    requests wait."""
+    """Requests that the engine works on at once. Default: the number of clients, up to 64; 8 for a rate. Other requests
+    wait."""
     slo: Slo = Slo()
-    """What a request has to keep to count towards goodput; nothing: each counts that is answered."""
+    """Limits a request must meet to count towards goodput. Default: none."""
 
     @field_validator("clients", "rate", "depth")
     @classmethod
@@ -284,17 +279,16 @@ class LoadSpec(Record):
 
 
 class Only(Record):
-    """The part of an experiment that is measured."""
+    """The part of an experiment to measure. Empty lists mean everything."""
 
     arms: tuple[str, ...] = ()
-    """Ids of arms, baselines among them; empty: all."""
+    """Ids of configurations, including baselines."""
     prompts: tuple[str, ...] = ()
-    """Ids of prompts (`WORKLOAD/ITEM`); empty: all."""
+    """Ids of prompts (`WORKLOAD/ITEM`)."""
     invocations: tuple[Annotated[int, Field(ge=0, lt=MAX_INVOCATIONS)], ...] = ()
-    """Numbers of invocations, from 0, as the parts of a run on several machines have them; empty: all."""
+    """Numbers of sessions, from 0; several machines share a run by them."""
     turns: Annotated[tuple[Annotated[tuple[str, ...], Field(min_length=1)], ...], Field(max_length=1_000)] = ()
-    """Ids of the prompts of each block, the same for all arms; after the last one the first comes again. Empty: each
-    block has all prompts."""
+    """Ids of the prompts of each block, the same for all configurations; after the last list the first comes again."""
 
     @model_serializer(mode="wrap")
     def _without_nothing(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

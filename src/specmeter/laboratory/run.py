@@ -34,7 +34,7 @@ from specmeter.store.locate import RUNS_FOLDER, find_runs, new_folder
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.inspection import certify_run, refuse_changed_data
 from specmeter.validity.inspection import predict_findings as look
-from specmeter.workloads.spec import LengthWorkload, RandomWorkload
+from specmeter.workloads.spec import FileWorkload, LengthWorkload, RandomWorkload
 from specmeter.workloads.texts import Tokenizer
 
 if TYPE_CHECKING:
@@ -87,6 +87,8 @@ def prepare(
     """
     arms = tuple(arm for arm in loaded.experiment.expand() if arm.id not in leave_out)
     engine, identity, traits = engine_for(loaded.experiment, arms)
+    files = [it for it in loaded.experiment.workloads if isinstance(it, FileWorkload)]
+    workloads.load(files, base_dir=loaded.base_dir)  # refused before a model is made or downloaded
     models = resolve_models(loaded, arms, fetching)
     pairs = preflight.check(arms, models, loaded.experiment.engine.kind, fits=False)  # its context is not known yet
     loaded = fit(loaded, models, OFFLINE)

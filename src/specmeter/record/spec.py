@@ -212,13 +212,12 @@ USUAL_CONTEXT = 4096
 
 
 class EngineSettings(Record):
-    """How the engine is configured; `None` keeps the engine's own default (read back and stored as resolved)."""
+    """Settings of the engine. A key left out keeps the engine's default, which is read back and stored."""
 
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """Threads for decoding and for batches; None: all physical cores."""
+    """Threads. Default: all physical cores."""
     context: Annotated[int, Field(ge=16, le=16_777_216)] | None = None
-    """Context length in tokens, of the target and of the draft; None: fits the longest prompt with its answer, which
-    is found out before anything starts."""
+    """Context length in tokens of both models. Default: what the longest prompt and output need."""
     kv_type_k: KvType | None = None
     """Type of the K cache."""
     kv_type_v: KvType | None = None
@@ -230,16 +229,16 @@ class EngineSettings(Record):
     flash_attention: FlashAttention | None = None
     """Flash attention."""
     gpu_layers: Layers | None = None
-    """Layers of the target to offload, or `all`; None: the engine decides (all of them where a GPU is)."""
+    """Layers of the target model on the GPU, or `all`. Default: the engine decides (all, if there is a GPU)."""
     draft_gpu_layers: Layers | None = None
-    """Layers of the draft to offload."""
+    """Layers of the draft model on the GPU."""
     devices: tuple[str, ...] = ()
-    """Devices for the target, by the engine's names (`CUDA0`, `RPC0`); empty: the engine decides."""
+    """Devices of the target model, by the engine's names (`CUDA0`, `RPC0`). Default: the engine decides."""
     draft_devices: tuple[str, ...] = ()
-    """Devices for the draft."""
+    """Devices of the draft model."""
     rpc: Annotated[tuple[Address, ...], Field(max_length=16)] = ()
-    """Machines that run `ggml-rpc-server`; their devices are called `RPC0`, `RPC1`, ... (`native` only). Only what
-    `devices` or `draft_devices` name is placed there."""
+    """Machines with `ggml-rpc-server` (`native` only), called `RPC0`, `RPC1`, ... in `devices` and `draft_devices`;
+    others are not used."""
     batch: Annotated[int, Field(ge=1)] | None = None
     """Logical batch size in tokens."""
     ubatch: Annotated[int, Field(ge=1)] | None = None
@@ -247,21 +246,20 @@ class EngineSettings(Record):
     mmap: bool | None = None
     """Map the model file instead of reading it."""
     slots: Annotated[int, Field(ge=1, le=64)] = 1
-    """Parallel sequences of the server; anything but 1 shares the machine between requests."""
+    """Parallel sequences of the server; more than 1 shares the machine between requests."""
     prompt_cache: bool = False
-    """Let the server reuse the KV cache of an earlier request."""
+    """Let the server reuse the KV cache of earlier requests."""
     trace_steps: bool = True
-    """Record every draft-then-verify step from the server's log (LLAMA_TRACE), baseline arms included."""
+    """Record every step from the server's log (LLAMA_TRACE), baselines included."""
     stream_tokens: bool = True
-    """Receive tokens one by one, with their arrival times. It costs the engine up to 0.1 ms of CPU per token, which
-    matters for a fast model that decodes on every core. If off, there are no arrival times and no time to first
-    token."""
+    """Receive tokens one by one, with arrival times and the time to first token. Costs the engine up to 0.1 ms of CPU
+    per token, which matters for a fast model on all cores."""
     extra_flags: tuple[str, ...] = ()
-    """More command line flags for a native server, passed unchanged."""
+    """More flags for a native server, passed unchanged."""
     record_experts: bool = False
-    """Record the experts that every step reads (`libllama` only). This slows decoding: times are not comparable."""
+    """Record the experts that every step reads (`libllama` only). Slows decoding, so times are not comparable."""
     options: dict[str, Any] = {}
-    """The engine's own settings; `specmeter engines` and the engine's documentation list them."""
+    """The engine's own settings; see its documentation."""
 
     @property
     def full_context(self) -> int:
@@ -286,29 +284,29 @@ class Generation(Record):
     """
 
     max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
-    """Most tokens of an answer. 256 where `ignore_eos` is on by default."""
+    """Longest output in tokens; 256 if `ignore_eos` is on by default."""
     temperature: Annotated[float, Field(ge=0, le=10)] = 0.0
     """0 is greedy decoding."""
     top_k: Annotated[int, Field(ge=0)] | None = None
-    """Only the k likeliest tokens; 0 switches it off. llama.cpp's default: 40."""
+    """As in llama.cpp (default 40); 0: off."""
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Only the likeliest tokens that together have this probability; 1 switches it off. llama.cpp's default: 0.95."""
+    """As in llama.cpp (default 0.95); 1: off."""
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Only tokens at least this likely, as a share of the likeliest; 0 switches it off. llama.cpp's default: 0.05."""
+    """As in llama.cpp (default 0.05); 0: off."""
     repeat_penalty: Annotated[float, Field(gt=0, le=10)] | None = None
-    """Divides the scores of tokens that came before; 1 switches it off."""
+    """As in llama.cpp; 1: off."""
     presence_penalty: Annotated[float, Field(ge=-10, le=10)] | None = None
-    """Lowers the scores of tokens that came before; 0 switches it off."""
+    """As in llama.cpp; 0: off."""
     frequency_penalty: Annotated[float, Field(ge=-10, le=10)] | None = None
-    """Lowers the scores of tokens that came before, each time; 0 switches it off."""
+    """As in llama.cpp; 0: off."""
     stop: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(max_length=16)] = ()
-    """Texts at which an answer ends."""
+    """Texts that end an output."""
     seed: Annotated[int, Field(ge=0, le=2**32 - 2)] = 1
-    """Seed of sampled generations. Each block has its own seed, made from this one, the invocation and the block, and
-    shared by all its arms. No effect at temperature 0."""
+    """Seed of sampling. Every block has its own, made from this one and shared by all configurations. No effect at
+    temperature 0."""
     ignore_eos: bool = False
-    """Continue behind the end of the answer, up to `max_tokens`. On by default where every target is a bench or mock
-    model, or every prompt has an exact length: what is timed there is a number of tokens, not an answer."""
+    """Generate `max_tokens` tokens even if the model ends earlier. On by default if all targets are bench or mock
+    models, or all prompts have an exact length."""
 
     @property
     def penalized(self) -> bool:
@@ -328,12 +326,12 @@ class Generation(Record):
 
 
 class Slo(Record):
-    """What a request has to keep to count as served well."""
+    """Limits a request must meet to count towards goodput."""
 
     ttft_ms: Annotated[float, Field(gt=0)] | None = None
-    """Longest time to its first token."""
+    """Longest time to first token."""
     tpot_ms: Annotated[float, Field(gt=0)] | None = None
-    """Longest mean time of its other tokens."""
+    """Longest mean time per further token."""
 
 
 class Load(Record):

@@ -46,46 +46,46 @@ class WorkloadBase(Record):
     """What every source has."""
 
     max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """Most tokens to generate for these prompts; overrides `generation.max_tokens`."""
+    """Longest output for these prompts; overrides `generation.max_tokens`."""
     baseline_per_block: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """Baselines run only this many of these prompts per block, in turn, and are compared on those; none: all."""
+    """Run baselines on only this many prompts per block, in turn, and compare on those. Default: all."""
     thinking: bool | None = None
-    """`off` or `on`: switches the reasoning of the model's chat template, by its argument `enable_thinking`, and looks
-    in every reply whether it was so; none: the template's own default. Only where the format is `chat`."""
+    """`off` or `on`: set `enable_thinking` of the model's chat template, and check every reply for it. Default: the
+    template's. Only with format `chat`."""
 
 
 class BenchWorkload(WorkloadBase):
-    """Held-out text of the kinds that the bench models were trained on; it suits only them."""
+    """Held-out text of the types that bench models were trained on; only for them."""
 
     source: Literal["bench"]
     name: Name = "bench"
-    """For arms that run only some workloads."""
+    """Name for `workloads` in `arms`."""
     format: PromptFormat = "completion"
-    """Continue the text as it is, or put it into the model's chat template as the user's turn."""
+    """Continue the text, or use it as the user's turn in the chat template."""
     kinds: Kinds = ALL_KINDS
-    """Kinds of text."""
+    """Prompt types."""
     per_kind: Annotated[int, Field(ge=1, le=1000)] = 2
-    """Prompts of each kind."""
+    """Prompts of each type."""
     seed: Seed = 1
-    """Which of the prompts are taken."""
+    """Selects the prompts."""
 
 
 class StudiesWorkload(WorkloadBase):
-    """Prompts for real models: the four kinds that published studies use, and text to edit."""
+    """Prompts for real models: the four types of published studies, and text to edit."""
 
     source: Literal["studies"]
     name: Name = "studies"
-    """For arms that run only some workloads."""
+    """Name for `workloads` in `arms`."""
     format: PromptFormat = "chat"
-    """Put the prompt into the model's chat template as the user's turn, or continue it as it is."""
+    """Use the prompt as the user's turn in the chat template, or continue it."""
     collection: Literal["rtx3090-19", "moe-306-lengths"] | None = None
-    """All prompts written for one study, instead of some of each kind."""
+    """All prompts of one study, instead of some of each type."""
     kinds: Kinds = ALL_KINDS
-    """Kinds of text."""
+    """Prompt types."""
     per_kind: Annotated[int, Field(ge=1, le=1000)] = 4
-    """Prompts of each kind."""
+    """Prompts of each type."""
     seed: Seed = 1
-    """Which of the prompts are taken."""
+    """Selects the prompts."""
 
     @model_validator(mode="after")
     def _whole_collection(self) -> Self:
@@ -97,62 +97,62 @@ class StudiesWorkload(WorkloadBase):
 
 
 class LengthWorkload(WorkloadBase):
-    """Prompts of an exact number of tokens, cut by the target's own tokenizer."""
+    """Prompts of an exact number of tokens, cut by the target's tokenizer."""
 
     source: Literal["length"]
     name: Name = "length"
-    """For arms that run only some workloads."""
+    """Name for `workloads` in `arms`."""
     format: PromptFormat = "completion"
-    """Continue the text as it is, or put it into the model's chat template, whose tokens come on top."""
+    """Continue the text, or put it into the chat template, which adds tokens."""
     lengths: Lengths = (32, 128, 512, 1024)
-    """Numbers of tokens, not counting those that the engine adds at the start."""
+    """Tokens, without those that the engine adds at the start."""
     per_length: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Prompts of each length, cut from different places of the text."""
+    """Prompts of each length."""
     file: Annotated[str, Field(min_length=1)] | None = None
-    """Text to cut from, relative to the experiment file; none: held-out text of the bench models."""
+    """Text to cut, relative to the experiment file. Default: text for bench models."""
     seed: Seed = 1
-    """Where the cuts begin."""
+    """Selects the cuts."""
 
 
 class FileWorkload(WorkloadBase):
-    """The user's own prompts."""
+    """Your own prompts."""
 
     source: Literal["file"]
     name: Name = "file"
-    """For arms that run only some workloads."""
+    """Name for `workloads` in `arms`."""
     format: PromptFormat = "chat"
-    """Put the prompt into the model's chat template as the user's turn, or continue it as it is."""
+    """Use the prompt as the user's turn in the chat template, or continue it."""
     paths: Annotated[
         tuple[Annotated[str, Field(min_length=1)], ...],
         Field(min_length=1, max_length=10_000),
         AfterValidator(_distinct),
     ]
-    """Files, relative to the experiment file: `*.jsonl` and `*.json` hold prompts or conversations, `*.csv` a table
-    whose first row names its columns (`prompt`, `kind`, ...); any other file is one prompt."""
+    """Files, relative to the experiment file: `*.jsonl` and `*.json` with prompts or conversations, `*.csv` with column
+    names in the first row (`prompt`, `kind`, ...); any other file is one prompt."""
     per_line: bool = False
     """Every line of those other files is a prompt."""
     count: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    """Only so many of the prompts, drawn by `seed`; none: all."""
+    """Draw only this many prompts. Default: all."""
     seed: Seed = 1
-    """Which of the prompts are drawn."""
+    """Selects the prompts drawn."""
     kind: Name = "user"
-    """Kind of prompts that do not name one."""
+    """Type of prompts that have none."""
 
 
 class RandomWorkload(WorkloadBase):
-    """An exact number of random tokens: good for timing dense models, but acceptance on them is meaningless."""
+    """An exact number of random tokens: for timing dense models; acceptance on them is meaningless."""
 
     source: Literal["random"]
     name: Name = "random"
-    """For arms that run only some workloads."""
+    """Name for `workloads` in `arms`."""
     format: PromptFormat = "completion"
-    """Continue the tokens as they are, or put them into the model's chat template, whose tokens come on top."""
+    """Continue the tokens, or put them into the chat template, which adds tokens."""
     lengths: Lengths = (128,)
-    """Numbers of tokens, not counting those that the engine adds at the start."""
+    """Tokens, without those that the engine adds at the start."""
     per_length: Annotated[int, Field(ge=1, le=1000)] = 1
     """Prompts of each length."""
     seed: Seed = 1
-    """Which tokens are drawn."""
+    """Selects the tokens."""
 
 
 WorkloadSpec = Annotated[

@@ -38,24 +38,24 @@ M = TypeVar("M", bound=Record)
 
 
 class TargetModel(Record):
-    """What a target costs. The default is a dense model of about 27 tok/s."""
+    """Costs of a target model. Default: a dense model at about 27 tok/s."""
 
     base_ms: Ms = 33.0
     token_ms: Ms = 4.0
     experts: Count = 1
-    """Experts per layer; 1 for a dense target."""
+    """Experts per layer; 1: dense."""
     top_k: Count = 1
-    """Experts that a token uses."""
+    """Experts per token."""
     expert_ms: Ms = 0.0
-    """Cost of reading one expert (of all layers)."""
+    """Cost of reading one expert, of all layers."""
     prompt_token_ms: Ms = 2.0
     load_ms: Ms = 800.0
     size_bytes: Bytes = 400_000_000
     restore_ms: Ms = 0.0
-    """More than 0: a recurrent target. A step that rejects a token emits nothing; it restores a checkpoint, and the
-    tokens that were accepted are verified again in the next step."""
+    """Above 0: a recurrent model. A step with a rejected token yields nothing and restores a checkpoint; the accepted
+    tokens are verified again in the next step."""
     answer_tokens: Count = 200
-    """Typical length of an answer that may end by itself (`ignore_eos` off)."""
+    """Typical length of an output with `ignore_eos` off."""
 
     @model_validator(mode="after")
     def _takes_time(self) -> TargetModel:
@@ -70,16 +70,16 @@ class TargetModel(Record):
 
 
 class MockDrafter(Record):
-    """What drafting costs, and how good the drafts are."""
+    """Costs and acceptance of drafts."""
 
     token_ms: Ms
-    """Time per drafted token."""
+    """Time per draft token."""
     acceptance: dict[str, Rates] = Field(default_factory=dict[str, Rates])
-    """By kind of text."""
+    """Acceptance rates by prompt type."""
     other_acceptance: Rates
-    """For every kind not listed."""
+    """The same for all other types."""
     hits: dict[str, Rate] = Field(default_factory=dict[str, Rate])
-    """How often there is a draft at all, by kind of text (n-gram methods)."""
+    """How often there is a draft, by prompt type (n-grams)."""
     other_hits: Rate = 1.0
     load_ms: Ms = 0.0
     size_bytes: Bytes = 0
@@ -103,7 +103,7 @@ FaultKind = Literal[
 
 
 class Fault(Record):
-    """Something that goes wrong, wherever all selectors match.
+    """A fault, wherever all selectors match.
 
     start-fails: the session never becomes ready. dies, hangs: in mid-generation. garbage: an answer that cannot be
     parsed. interrupt: Ctrl-C. inactive: speculation silently off. decode-failed: half of the verifications fail and
@@ -113,13 +113,13 @@ class Fault(Record):
 
     kind: FaultKind
     arm: str = "*"
-    """Pattern of arm ids, as in a shell."""
+    """Pattern of ids, as in a shell."""
     prompt: str = "*"
-    """Pattern of prompt ids; warm-ups match too."""
+    """Pattern of prompt ids, including warm-ups."""
     block: int | None = None
-    """Which session of the arm since the engine was made, from 0; None: every one."""
+    """Number of the server start, from 0. Default: all."""
     call: int | None = None
-    """Which `generate` of the engine, from 0, warm-ups included; None: every one."""
+    """Number of the request, from 0, including warm-ups. Default: all."""
 
 
 def _targets() -> dict[str, TargetModel]:
@@ -134,15 +134,14 @@ def _drafts() -> dict[str, MockDrafter]:
 
 
 class MockSpec(Record):
-    """Settings of the mock engine. By default it has a dense and an MoE target, and only the dense one gains from
-    speculation."""
+    """Settings of the mock engine. Default: a dense and an MoE target model, of which the dense one gains."""
 
     targets: dict[str, TargetModel] = Field(default_factory=_targets)
-    """By the name in a reference `mock:NAME`."""
+    """By NAME of `mock:NAME`."""
     drafts: dict[str, MockDrafter] = Field(default_factory=_drafts)
-    """By the name in a reference `mock:NAME`."""
+    """By NAME of `mock:NAME`."""
     heads: MockDrafter = MockDrafter(token_ms=1.5, other_acceptance=(0.85, 0.75, 0.65))
-    """Drafting heads inside the target (`draft-mtp`)."""
+    """Drafting heads of the target model (`draft-mtp`)."""
     ngram: MockDrafter = MockDrafter(
         token_ms=0.001, acceptance={"edit": (0.95,)}, other_acceptance=(0.3,), hits={"edit": 0.9}, other_hits=0.01
     )
@@ -150,13 +149,13 @@ class MockSpec(Record):
     noise: Annotated[float, Field(ge=0, le=1)] = 0.01
     """Standard deviation of the logarithm of a request's duration."""
     block_drift: Annotated[float, Field(gt=-1, le=10)] = 0.0
-    """Each block is this much slower than the one before (0.02: 2 %)."""
+    """How much slower each block is than the one before (0.02: 2%)."""
     stalls: Rate = 0.0
-    """Share of the requests that are held up once, in the middle of the text."""
+    """Share of requests that stall once."""
     stall_ms: Ms = 500.0
-    """For how long."""
+    """Length of a stall."""
     request_overhead_ms: Ms = 1.0
-    """Wall time of a request beyond prompt and decoding."""
+    """Time of a request besides prompt and decoding."""
     seed: int = 1
     faults: tuple[Fault, ...] = ()
 

@@ -27,8 +27,12 @@ _RATES = (1e-6, 1e9)
 
 @click.command(name="latency")
 @click.argument("folder", required=False, metavar="[RUN|STUDY]")
-@click.option("--rtt", default="0.1,0.5,1,2,5,10,30", show_default=True, metavar="MS,MS,...", help="Round-trip times.")
-@click.option("--bandwidth", default="1000", show_default=True, metavar="MBIT,...", help="Bandwidth of each direction.")
+@click.option(
+    "--rtt", default="0.1,0.5,1,2,5,10,30", show_default=True, metavar="MS,MS,...", help="Round-trip times, in ms."
+)
+@click.option(
+    "--bandwidth", default="1000", show_default=True, metavar="MBIT,...", help="Bandwidth per direction, in Mbit/s."
+)
 @click.option("--vocabulary", type=Number(1, 10_000_000), help="Vocabulary of the draft model, in tokens.")
 @click.option(
     "--draft-ms",
@@ -44,7 +48,7 @@ _RATES = (1e-6, 1e9)
     "--verify",
     type=Number(whole=False),
     metavar="TOKENS",
-    help="Cost of verifying a step, in tokens without speculation. Default: 1.",
+    help="Cost of a step without drafting, in single tokens. Default: 1.",
 )
 @click.option(
     "--network",

@@ -85,7 +85,7 @@ class _WithVariants(click.Command):
     "variants",
     multiple=True,
     metavar="NAME",
-    help="Apply this variant; repeatable. Every study has `bench` (bundled models) and `quick` (smaller, with bench).",
+    help="Apply this variant; repeatable. All studies have `bench` (bundled models) and `quick` (smaller).",
 )
 @click.option("--faithful", is_flag=True, help="Measure in the original order; short for --variant faithful.")
 @click.option(
