@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from specmeter.record import Estimate
     from specmeter.show.figure import Figure
     from specmeter.show.names import Names
-    from specmeter.show.report import Block, Look
+    from specmeter.show.report import At, Block, Look
 
 
 _LOOKS: dict[str, Look] = {**dict.fromkeys(DRAFTS, "speculate"), **dict.fromkeys(LEAVES_OFF, "stop")}
@@ -72,6 +72,7 @@ def report(advice: Advice, folder: Path, reports: Mapping[str, str] | None = Non
         simulated=simulated(advice),
         answer=[
             *_said(rests(advice, names)),
+            *_said(reason(advice), at="page"),
             *_to_paste(advice),
             *_by_kind(advice, names),
             *_said(*drafts(advice)),
@@ -86,8 +87,8 @@ def report(advice: Advice, folder: Path, reports: Mapping[str, str] | None = Non
     )
 
 
-def _said(*told: Message | None) -> list[Text]:
-    return [Text(it) for it in told if it is not None]
+def _said(*told: Message | None, at: At = "everywhere") -> list[Text]:
+    return [Text(it, at=at) for it in told if it is not None]
 
 
 def _by_kind(advice: Advice, names: Names) -> Iterator[Block]:
@@ -136,7 +137,7 @@ def _sections(advice: Advice, names: Names) -> Iterator[Section]:
     table = Tabled(compared(advice, names), caption=False)
     first = [Chart(dots), table, *about] if advice.outcomes else []
     whole = [Chart(heat_map), Tabled(grid(advice, names), "details")]
-    yield Section("comparison", [*_said(reason(advice)), *first, *_said(counts(advice))])
+    yield Section("comparison", [*_said(reason(advice), at="screen"), *first, *_said(counts(advice))])
     if advice.outcomes:
         yield Section("grid", whole)
 

@@ -89,7 +89,7 @@ class AdviceProgress(LiveProgress):
         self._said_at = clock()
 
     def load_starting(self, clients: int, budget_s: float) -> None:
-        """A schedule asks about so many clients now."""
+        """A schedule asks about this many clients now."""
         self._budget_s, self._ends = budget_s, self._clock() + budget_s
         self._answer, self._stage = "", None
         self._line(
