@@ -248,5 +248,5 @@ def test_names_of_strangers_are_text(capsys: pytest.CaptureFixture[str], monkeyp
     text = printed(SCHEDULES["hostile"], capsys, monkeypatch, details=True)
     assert HOSTILE not in text
     assert set(ALL["hostile"].command).isdisjoint(text.split())
-    with pytest.raises(UsageError, match="unknown"):
+    with pytest.raises(UsageError, match="no such program"):
         also_for(schedule(undecided("budget"), confirmed(arm=drafts(2))), HOSTILE)
