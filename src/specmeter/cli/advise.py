@@ -247,7 +247,7 @@ def command(
         )
     if target is not None and model is not None:
         raise UsageError(f"advise: two target models given, {target} and {model}", fix="give one")
-    with naming_options(settings):
+    with naming_options(settings, overrides):
         asked = ask(
             target or model or "",
             drafts=drafts,
