@@ -210,7 +210,7 @@ def test_exit_codes_and_words(runs: dict[str, Path], tmp_path: Path, capsys: pyt
     assert invoke(["compare", str(runs["old"]), str(runs["slow"]), str(runs["old"]), "--html", str(page)]) == 1
     shown = capsys.readouterr().out
     assert "slow against old" in shown
-    assert "lost more than 2%" in shown
+    assert "more than 2% slower" in shown
     assert "regression" in shown
     assert page.stat().st_size > 500_000
     assert invoke(["compare", str(runs["old"]), str(runs["slow"]), "--threshold", "60"]) == 0

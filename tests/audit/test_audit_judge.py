@@ -35,7 +35,7 @@ def test_the_famous_row_is_implausible_even_with_rounding_in_its_favour() -> Non
     assert (ruling.verdict, ruling.bound) == ("implausible", "speedup-above-tau")
     forward, pooled, baseline = (item.needs for item in ruling.rests_on)
     assert forward.values["forward"] == Message("audit.forward", tokens=17, share="0.83")
-    assert (pooled.code, pooled.values["printed"]) == ("audit.needs_pooled_acceptance", 0.002)
+    assert (pooled.code, pooled.values["printed"]) == ("audit.needs_acceptance", 0.002)
     assert pooled.values["acceptance"] == pytest.approx((1.255 - 1) / 16)
     assert (baseline.code, baseline.values["times"]) == ("audit.needs_faster_plain", pytest.approx(1.255 / 1.04))
     assert str(ruling.reason) == (
@@ -522,8 +522,8 @@ def test_a_share_without_unit_decides_nothing_where_the_unit_decides() -> None:
     ruling = ruled(speedup=1.03, acceptance=0.04, **fields)
     assert (ruling.verdict, ruling.bound) == ("cannot tell", "unit")
     assert ruling.arithmetic.values["readings"] == [
-        Message("audit.read_as", how=[Message("audit.as_fraction", percent=4.0)], found=in_words("possible")),
-        Message("audit.read_as", how=[Message("audit.as_percent", percent=0.04)], found=in_words("implausible")),
+        Message("audit.read_as", how=[Message("audit.acceptance_of", percent=4.0)], found=in_words("possible")),
+        Message("audit.read_as", how=[Message("audit.acceptance_of", percent=0.04)], found=in_words("implausible")),
     ]
     assert ruled(speedup=1.3, acceptance=0.04, **fields).verdict == "implausible"
     assert ruled(speedup=0.9, acceptance=0.04, **fields).verdict == "possible"

@@ -484,7 +484,7 @@ def test_a_reader_with_another_home_folder_doubts_nothing(folder: Path, monkeypa
 def test_a_report_is_sealed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["report", str(folder)]) == 0
     assert invoke(["check", str(folder)]) == 0
-    assert "report.html (as it was written, by its seal)" in capsys.readouterr().out
+    assert "report.html (unchanged since it was written)" in capsys.readouterr().out
     page = folder / "report.html"
     page.write_bytes(page.read_bytes().replace(b"mocked", b"mocket", 1))
     assert invoke(["check", str(folder)]) == 0
@@ -504,7 +504,7 @@ def test_a_report_of_an_earlier_state(folder: Path, capsys: pytest.CaptureFixtur
 def test_a_report_without_a_seal_is_not_covered(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "report.html").write_text("<html></html>")
     assert invoke(["check", str(folder)]) == 0
-    assert "report.html (it has no seal)" in capsys.readouterr().out
+    assert "report.html (without a checksum)" in capsys.readouterr().out
 
 
 def test_a_link_in_the_place_of_a_document_is_not_it(folder: Path) -> None:

@@ -174,8 +174,12 @@ def _readings(claim: Claim) -> Iterator[tuple[Sequence[Message], Claim]]:
     choices: list[list[_Meaning]] = []
     if "acceptance" in claim.unit_unsaid and claim.acceptance is not None:
         share, half = claim.acceptance, claim.rounding.get("acceptance", 0.0)
-        as_fraction = Message("audit.as_fraction", percent=100 * share), {"acceptance": share}, dict[str, float]()
-        as_percent = Message("audit.as_percent", percent=share), {"acceptance": share / 100}, {"acceptance": half / 100}
+        as_fraction = Message("audit.acceptance_of", percent=100 * share), {"acceptance": share}, dict[str, float]()
+        as_percent = (
+            Message("audit.acceptance_of", percent=share),
+            {"acceptance": share / 100},
+            {"acceptance": half / 100},
+        )
         choices.append([as_fraction, as_percent])
     if (tau := claim.tau) is not None and "tau" in claim.unit_unsaid:
         included = Message("audit.own_included", tau=tau), {"tau": tau}, dict[str, float]()

@@ -496,7 +496,7 @@ def _other_means(claim: Claim, speedup: float, wanted: float, limit: Limit) -> I
     if "acceptance" in limit.fields and said is not None:
         pooled = speedup * limit.cost if limit.any_length else (wanted - 1) / (gamma or 1)
         if pooled <= 1:
-            needs = Message("audit.needs_pooled_acceptance", acceptance=pooled, printed=said)
+            needs = Message("audit.needs_acceptance", acceptance=pooled, printed=said)
             yield Assumption(name="pooled", needs=needs)
     elif gamma is None or wanted <= 1 + gamma:
         yield Assumption(name="pooled", needs=Message("audit.needs_pooled_tau", tau=wanted, printed=limit.tau))

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from specmeter.record import Estimate
     from specmeter.show.figure import Figure
     from specmeter.show.names import Names
-    from specmeter.show.report import Block, Look
+    from specmeter.show.report import At, Block, Look
 
 
 _LOOKS: dict[str, Look] = {**dict.fromkeys(DRAFTS, "speculate"), **dict.fromkeys(LEAVES_OFF, "stop")}
@@ -70,6 +70,7 @@ def report(advice: Advice, folder: Path, reports: Mapping[str, str] | None = Non
         verdict=advice.verdict,
         simulated=simulated(advice),
         answer=[
+            *_said(reason(advice), at="page"),
             *_to_paste(advice),
             *_by_kind(advice, names),
             *_said(*drafts(advice, names)),
@@ -84,8 +85,8 @@ def report(advice: Advice, folder: Path, reports: Mapping[str, str] | None = Non
     )
 
 
-def _said(*told: Message | None) -> list[Text]:
-    return [Text(it) for it in told if it is not None]
+def _said(*told: Message | None, at: At = "everywhere") -> list[Text]:
+    return [Text(it, at=at) for it in told if it is not None]
 
 
 def _by_kind(advice: Advice, names: Names) -> Iterator[Block]:
@@ -134,7 +135,7 @@ def _sections(advice: Advice, names: Names) -> Iterator[Section]:
     table = Tabled(compared(advice, names), caption=False)
     first = [Chart(dots), table, *about] if advice.outcomes else []
     whole = [Chart(heat_map), Tabled(grid(advice, names), "details")]
-    yield Section("comparison", [*_said(reason(advice)), *first, *_said(counts(advice))])
+    yield Section("comparison", [*_said(reason(advice), at="screen"), *first, *_said(counts(advice))])
     if advice.outcomes:
         yield Section("grid", whole)
 

@@ -89,11 +89,10 @@ def _arms(certificate: Certificate, findings: Sequence[Finding], baselines: Mapp
 
 
 def _outcomes(outcomes: Sequence[CheckOutcome], *, every: bool) -> list[Block]:
-    """How many checks ended how; those that were skipped, with the reason; `every` lists all of them."""
+    """How many checks that apply ended how; those that were skipped, with the reason; `every` lists all of them."""
     counts = {status: sum(it.status == status for it in outcomes) for status in ("passed", "found", "partly")}
     blind = [it for it in outcomes if it.status == "skipped"]
     skipped = [it for it in blind if any(gap.applies for gap in it.unchecked)]
-    counted = {"skipped": len(skipped), "idle": len(blind) - len(skipped)}
     shown = outcomes if every else [it for it in outcomes if any(gap.applies for gap in it.unchecked)]
     rows: list[Row] = []
     for outcome in shown:
@@ -105,7 +104,8 @@ def _outcomes(outcomes: Sequence[CheckOutcome], *, every: bool) -> list[Block]:
             row(outcome.check, status, *([looks_for(outcome.check) or "-"] if every else []), reasons if why else "")
         )
     columns = (Column("check"), Column("status"), *([Column("threat")] if every else []), Column("unchecked"))
-    text = Text(Message("check.counts", all=len(outcomes), **counts, **counted))
+    applying = len(outcomes) - len(blind) + len(skipped)
+    text = Text(Message("check.counts", all=applying, **counts, skipped=len(skipped)))
     return [text, *([Tabled(Table("checks", columns, rows), caption=False)] if rows else [])]
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from specmeter.messages import Message
+from specmeter.messages import LANGUAGES, Message, words
 from specmeter.show import figure as charts
 from specmeter.show.comparison_words import comparison_sentence, ratio_of
 from specmeter.show.crossover_words import crossover_sentence, main_crossovers
-from specmeter.show.figure import distinct, ratio, ratio_axis, rows, shown, single, tooltip
+from specmeter.show.figure import distinct, named, ratio, ratio_axis, rows, shown, single, tooltip
 from specmeter.show.names import Names
 from specmeter.show.report import Chart, Report, Section, Tabled, Text
 from specmeter.show.table import Cell, Column, Table, Tone, counted, estimate_cell, row
@@ -76,10 +76,11 @@ def ratios(found: Sequence[RunComparison]) -> Figure | None:
     """Ratio of every arm in every pair, with its interval, the threshold and 1."""
     data: list[Datum] = []
     for one in found:
+        names, of = Names(one.asked), f"{printable(one.other)} · " if len(found) > 1 else ""
         for arm in one.arms:
-            value = ratio_of(arm, one)
-            name = printable(f"{one.other} · {arm.arm_id}")
-            who: Datum = {"arm": name, "run": printable(one.other), "conclusion": arm.conclusion}
+            value, name = ratio_of(arm, one), names.in_full(arm.arm_id)
+            who: Datum = {"run": printable(one.other), "conclusion": arm.conclusion}
+            who |= {f"named_{it}": f"{of}{printable(words(it).render(name))}" for it in LANGUAGES}
             who["verdict"] = "invalid" if arm.conclusion == "invalid" else arm.verdict or "unchecked"
             if value is None:
                 data += [who] if arm.conclusion == "invalid" else []
@@ -92,10 +93,10 @@ def ratios(found: Sequence[RunComparison]) -> Figure | None:
     limits, ticks = ratio_axis([*estimates, floor])
     runs = distinct(data, "run")
 
-    def draw(words: Words, palette: Palette) -> Spec:
-        x, y = ratio("point", words(f"axis.ratio_{found[0].measure}"), limits, ticks), rows(data)
-        look = charts.series("run", words("column.run"), runs, palette)
-        tips = tooltip(words, ("arm", "column.arm"), ("shown", "column.ratio"), ("verdict", "column.verdict"))
+    def draw(one: Words, palette: Palette) -> Spec:
+        x, y = ratio("point", one(f"axis.ratio_{found[0].measure}"), limits, ticks), rows(data, named(one))
+        look = charts.series("run", one("column.run"), runs, palette)
+        tips = tooltip(one, (named(one), "column.arm"), ("shown", "column.ratio"), ("verdict", "column.verdict"))
         line: Spec = {
             "data": {"values": [{}]},
             "mark": {"type": "rule", "stroke": palette.bad, "strokeDash": [6, 3], "aria": False},
@@ -107,7 +108,7 @@ def ratios(found: Sequence[RunComparison]) -> Figure | None:
                 line,
                 charts.one_line(palette),
                 *charts.numbers(x, y, look, tips),
-                charts.withheld(words, palette, y),
+                charts.withheld(one, palette, y),
             ],
         }
 

@@ -394,7 +394,7 @@ def uncovered(run: RunReader, covered: Collection[str]) -> dict[str, str]:
 
 def _remark(run: RunReader) -> str:
     seal = _report_seal(run)
-    return "it has no seal" if seal is None else "as it was written, by its seal" if seal.intact else "edited"
+    return "without a checksum" if seal is None else "unchanged since it was written" if seal.intact else "edited"
 
 
 def _entries(folder: Path) -> Iterator[Path]:

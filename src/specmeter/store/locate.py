@@ -102,8 +102,8 @@ def find_study(reference: str, runs: Path = RUNS_FOLDER) -> Path:
     if sort_of(path) != "study":
         raise StoreError(
             f"{path}: is not a study folder (it has no {STUDY_NAME})",
-            fix="name a folder made by `specmeter study run`; for a single run use `specmeter show`, for the published "
-            "numbers of a bundled study `specmeter report --published NAME`",
+            fix="measure it first with `specmeter study run NAME`; for a document's own numbers use `specmeter report "
+            "--published NAME`, for a single run `specmeter show`",
         )
     return path
 

@@ -93,7 +93,8 @@ def _devices(record: FleetRecord, found: Sequence[tuple[Arm, Spread]]) -> Table:
 def machine(host: Host) -> str:
     """A machine in a few words."""
     gpus = ", ".join(gpu.name for gpu in host.gpus)
-    return f"{gpus or host.cpu}, {host.usable_cores or host.logical_cores:g} cores, {size(host.memory_bytes)}"
+    cores = host.usable_cores or host.logical_cores
+    return f"{gpus or host.cpu}, {cores:g} {'core' if cores == 1 else 'cores'}, {size(host.memory_bytes)}"
 
 
 def _labels(device: Seen | None) -> str:

@@ -89,7 +89,7 @@ def test_false_numbers_are_struck_out_in_tables(look: Look, pages: dict[str, Pat
     chips = looked.run("[...document.querySelectorAll('#table-table-4 .chip')].map((e) => e.innerText)")
     assert chips == ["not refuted", "impossible", "impossible"]
     assert looked.page.locator("#table-table-5 .chip").count() == 0
-    looked.page.click("summary:has-text('Every configuration')")
+    looked.page.click("summary:has-text('All configurations')")
     assert "speedup-above-tau" in looked.page.inner_text("#table-configurations tr.invalid")
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from specmeter.advise.schedule import Schedule, read_advised
 from specmeter.errors import StoreError, UsageError
 from specmeter.messages import LANGUAGES, Message
+from specmeter.show.crossover_words import crossover_sentence, main_crossovers, untold
 from specmeter.show.page.advice_page import own, write_advised_page
 from specmeter.show.page.document import Document, read_document
 from specmeter.show.page.files import (
@@ -246,6 +247,9 @@ def _index(entries: Sequence[_Entry], left_out: Sequence[OmittedFolder], languag
         advices=advices,
         studies=measured,
         left_out=left_out,
+        heads=untold,
+        crossings=main_crossovers,
+        crossover_of=crossover_sentence,
         rulings=() if package is None else package.RULINGS,
         tables=[table for table in (*claims, _answers(runs)) if table.rows],
     )
@@ -254,7 +258,7 @@ def _index(entries: Sequence[_Entry], left_out: Sequence[OmittedFolder], languag
 def _answers(runs: Sequence[SiteRun]) -> Table:
     """Every answer of every run in one table."""
     columns = (
-        Column("study"),
+        Column("run"),
         Column("target"),
         Column("decision"),
         Column("arm"),

@@ -131,7 +131,7 @@
   const loader = { load: refuse, sanitize: refuse, http: refuse, file: refuse };
   const quiet = globalThis.vega?.logger(vega.Error); // pages without charts come without Vega
   const views = new Map();
-  const BREAK = "(.{1,19}/|.{1,19}(?: |$))";
+  const BREAK = "(.{1,24}/|.{1,24}(?: |$))";
   // Names that the chosen data does not have leave axes and legends; those that stay keep their colour and shape.
   function pruned(spec, data) {
     for (const layer of spec.layer ?? []) {
@@ -166,15 +166,14 @@
         const field = layer.encoding?.y?.field ?? "";
         const axis = /^(arm$|named_|row_)/.test(field) ? layer.encoding.y.axis : null;
         const names = axis ? data.map((datum) => datum[field]) : [];
-        if (axis && names.some((name) => name.includes(" · "))) {
-          Object.assign(axis, { labelExpr: "split(datum.label, ' · ')", labelFontSize: 10, labelLineHeight: 11, labelOffset: -5 });
-        } else if (axis) {
-          const lines = Math.max(...names.map((name) => (name.match(new RegExp(BREAK, "g")) ?? [name]).length));
-          const broken = `trim(replace(datum.label, regexp('${BREAK}', 'g'), '$1\\n'))`;
+        if (axis) {
+          const wrap = new RegExp(BREAK, "g"), wrapped = (part) => (part.match(wrap) ?? [part]).length;
+          const lines = Math.max(...names.map((name) => name.split(" · ").map(wrapped).reduce((all, more) => all + more)));
+          const broken = `trim(replace(replace(datum.label, regexp(' · ', 'g'), '\\n'), regexp('${BREAK}', 'g'), '$1\\n'))`;
           const above = `substring('\\n\\n\\n\\n', 0, floor((${lines} - length(split(${broken}, '\\n'))) / 2))`;
           const text = `split(${above} + ${broken}, '\\n')`;
           Object.assign(axis, { labelExpr: text, labelFontSize: 10, labelLineHeight: 11, labelOffset: -5.5 * (lines - 1) });
-          const beside = spec.height.for ? layer.encoding.yOffset.scale.domain.length : 1;
+          const of = spec.height.for ? layer.encoding.yOffset : null, beside = (of?.scale?.domain ?? of?.sort ?? [1]).length;
           spec.height.step = Math.max(spec.height.step, (11 * lines + 4) / beside);
         }
         const x = layer.encoding?.x;
