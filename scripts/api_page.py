@@ -169,6 +169,6 @@ def _errors() -> Iterator[str]:
     rows = (
         f"| `{cls.__name__}` | `{cls.__base__.__name__}` | {' '.join((inspect.getdoc(cls) or '').split())} |"
         for cls in vars(errors).values()
-        if isinstance(cls, type) and cls.__base__ is not None
+        if isinstance(cls, type) and cls.__module__ == errors.__name__ and cls.__base__ is not None
     )
     yield "\n".join(["| error | is a | when |\n|---|---|---|", *rows]) + "\n"

@@ -20,7 +20,7 @@ arms: [{draft: small, gamma: [2, 4]}]
 engine: {kind: mock}
 generation: {max_tokens: 16}
 """
-INSTALL = "specmeter[studies]"
+INSTALL = "packages/specmeter-studies"
 RUN = "run alone.yaml --out specmeter-runs/alone"
 OF_THE_CORE = (
     "show",

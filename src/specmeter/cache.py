@@ -44,7 +44,7 @@ def platform_cache() -> Path:
         return Path(xdg) if Path(xdg).is_absolute() else Path.home() / ".cache"
     except RuntimeError as error:
         raise ModelError(
-            f"no home folder to cache models in ({error})", fix="set SPECMETER_CACHE to a folder"
+            f"no home folder for the model cache ({error})", fix="set SPECMETER_CACHE to a folder"
         ) from error
 
 
@@ -106,7 +106,7 @@ def create_once(path: Path, size_bytes: int, write: Callable[[BinaryIO], None]) 
             raise _disk_full(path.parent, size_bytes) from error
         raise ModelError(
             f"{path}: cannot be written ({error.strerror or error})",
-            fix="set SPECMETER_CACHE to a folder that can be written to",
+            fix="set SPECMETER_CACHE to a writable folder",
         ) from error
     return path
 
@@ -139,8 +139,8 @@ def _remove_unfinished(folder: Path) -> None:
 def _disk_full(folder: Path, size_bytes: int) -> ModelError:
     free = shutil.disk_usage(folder).free
     return ModelError(
-        f"{folder}: the model needs {size(size_bytes)} of disk and {size(free)} are free",
-        fix="free some space, set SPECMETER_CACHE to a folder on another disk, or ask for a smaller model",
+        f"{folder}: the model needs {size(size_bytes)} of disk space, but {size(free)} is free",
+        fix="free some space, set SPECMETER_CACHE to a folder on another disk, or use a smaller model",
     )
 
 

@@ -64,15 +64,15 @@ class EngineStartError(EngineError):
 
 
 class EngineDiedError(EngineError):
-    """The engine ended while it was needed."""
+    """The engine ended unexpectedly."""
 
 
 class EngineHungError(EngineError):
-    """The engine is alive but makes no progress."""
+    """The engine runs but makes no progress."""
 
 
 class EngineProtocolError(EngineError):
-    """The engine answered something that cannot be understood."""
+    """The engine's reply cannot be understood."""
 
 
 _stop = threading.Event()

@@ -22,7 +22,8 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from specmeter.errors import UsageError
 
-INSTALL = "install specmeter-studies: `pip install 'specmeter[studies]'`, or `uv sync` in a clone"
+INSTALL = "in a clone of specmeter, run `uv sync` (with pip: `pip install ./packages/specmeter-studies`)"
+"""How the package of studies is installed."""
 OF_STUDIES = ("study", "quality")
 """Commands that come with the package of studies."""
 OWN_CODE = "specmeter_study_"
@@ -74,7 +75,13 @@ def studies() -> Studies | None:
 
 def not_installed(what: str) -> UsageError:
     """The error for what only the package of studies can do."""
-    return UsageError(f"{what}: studies are a package of their own, which is not installed", fix=INSTALL)
+    return UsageError(f"{what}: the package specmeter-studies is not installed", fix=INSTALL)
+
+
+def installing(extra: str, package: str = "") -> str:
+    """How an extra of specmeter, or of a package beside it, is installed from a clone."""
+    pip = f"pip install '{f'./packages/{package}' if package else '.'}[{extra}]'"
+    return f"in a clone of specmeter, run `uv sync --all-packages --extra {extra}` (with pip: `{pip}`)"
 
 
 def load(place: str) -> Any:

@@ -247,7 +247,7 @@ def remove_inside(folder: Path, name: str) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what killed processes had begun to write into a folder, as far as it can be; no other may be writing."""
+    """Remove what killed processes had started to write into a folder, as far as it can be; no other may be writing."""
     with contextlib.suppress(OSError):
         for path in folder.iterdir():
             if UNFINISHED.fullmatch(path.name):
@@ -303,7 +303,7 @@ def _parts(name: str, folder: Path) -> list[str]:
     parts = name.split("/")
     odd = "\0:\\" if os.name == "nt" else "\0"
     if any(part in ("", ".", "..") or not set(odd).isdisjoint(part) for part in parts):
-        raise NotPlainError(errno.EINVAL, "leads out of its folder", str(folder / name.replace("\0", "?")))
+        raise NotPlainError(errno.EINVAL, "leads outside its folder", str(folder / name.replace("\0", "?")))
     return parts
 
 
@@ -341,7 +341,7 @@ def _plain(file: int, path: Path) -> int:
 def _refuse_odd(found: os.stat_result, path: Path) -> None:
     kind = stat.S_IFMT(found.st_mode)
     if kind == stat.S_IFLNK or _is_reparse_point(found):
-        why = "is a link, which is not followed here"
+        why = "is a symbolic link, which is not followed"
     elif kind != stat.S_IFREG:
         why = "is a folder" if kind == stat.S_IFDIR else "is not a file but a pipe or a device"
     elif found.st_nlink > 1:
@@ -353,7 +353,7 @@ def _refuse_odd(found: os.stat_result, path: Path) -> None:
 
 def _refuse_no_folder(found: os.stat_result, path: Path) -> None:
     if not stat.S_ISDIR(found.st_mode) or _is_reparse_point(found):
-        why = "is a link, which is not followed here" if stat.S_ISLNK(found.st_mode) else "is not a folder"
+        why = "is a symbolic link, which is not followed" if stat.S_ISLNK(found.st_mode) else "is not a folder"
         raise NotPlainError(errno.ENOTDIR, why, str(path))
 
 

@@ -104,7 +104,7 @@ def test_named_drafts_are_all_tried_and_nothing_else(tmp_path: Path) -> None:
     assert [(it.reference, it.named) for it in candidates.drafts] == [(str(large), True)]
     assert reasons(candidates)["target.gguf"] == Message("left-out.target")
     assert reasons(candidates)["other.gguf"].code == "left-out.vocabulary"
-    with pytest.raises(ModelError, match=r"none of them can be tried:\n  .*other\.gguf: its vocabulary"):
+    with pytest.raises(ModelError, match=r"none of these draft models can be used:\n  .*other\.gguf: its vocabulary"):
         find_candidates(asked(target, other, find=False), found=[])
     with pytest.raises(ModelError, match="not smaller than the target"):
         find_candidates(asked(large, target, find=False), found=[])
@@ -163,7 +163,7 @@ def test_what_does_not_fit_into_memory_is_told_with_what_it_needs(
     assert candidates.drafts == ()
     assert reasons(candidates)[small.name] == Message("left-out.memory", needed=needed, free=needed - 1)
     longer = asked(target, settings=("engine.context=1000000",))
-    with pytest.raises(UsageError, match=r"weights and KV cache need .* are free here"):
+    with pytest.raises(UsageError, match=r"weights and KV cache need .* is free"):
         find_candidates(longer, found=[])
 
 

@@ -132,17 +132,17 @@ def test_what_a_schedule_decided_is_confirmed_again(told: tuple[Schedule, Path, 
 
 def test_errors_say_at_how_many_clients_they_arose(tmp_path: Path) -> None:
     asked = asked_of(tmp_path, settings=['engine.mock.faults=[{"kind": "dies", "arm": "*/none*"}]'])
-    with pytest.raises(EngineError, match=r"with 1 client: plain decoding failed"):
+    with pytest.raises(EngineError, match=r"with 1 client: the baseline"):
         advise_loads(asked, Candidates(), tmp_path / "schedule", Silent())
 
 
 @pytest.mark.parametrize(
     ("question", "told"),
     [
-        ({"clients": (0, 1)}, "--clients 0: is not between"),
-        ({"clients": (65,)}, "--clients 65: is not between"),
-        ({"clients": (2, 2)}, "lists a number twice"),
-        ({"clients": (1, 2), "goal": "latency"}, "--goal latency: with --clients"),
+        ({"clients": (0, 1)}, "--clients 0: not between"),
+        ({"clients": (65,)}, "--clients 65: not between"),
+        ({"clients": (2, 2)}, "a number is repeated"),
+        ({"clients": (1, 2), "goal": "latency"}, "--goal latency: does not work with --clients"),
     ],
 )
 def test_questions_that_cannot_be_asked(question: dict[str, Any], told: str) -> None:

@@ -178,7 +178,7 @@ def test_a_speedup_that_was_changed(folder: Path, capsys: pytest.CaptureFixture[
     assert (told.decision, told.verdict, told.why_undecided) == ("undecided", "invalid", "changed")
     assert invoke(["show", str(folder)]) == 1
     assert "changed since it was measured" in capsys.readouterr().out
-    with pytest.raises(UsageError, match="is not what was measured"):
+    with pytest.raises(UsageError, match="not those that its confirmation measured"):
         again(folder, folder.parent / "again", Silent())
 
 

@@ -218,7 +218,7 @@ def test_exit_codes_and_words(runs: dict[str, Path], tmp_path: Path, capsys: pyt
 
 
 def test_runs_without_a_common_arm_are_refused(runs: dict[str, Path], sweep_like: Path) -> None:
-    with pytest.raises(UsageError, match="no arm in common"):
+    with pytest.raises(UsageError, match="no configuration in common"):
         compare_runs(read_side(runs["old"]), read_side(sweep_like))
 
 

@@ -554,9 +554,9 @@ def test_a_run_in_which_nothing_was_measured(tmp_path: Path) -> None:
     engine = faults({"kind": "interrupt", "call": 0})
     with pytest.raises(KeyboardInterrupt):
         measured(write(tmp_path, engine=engine), tmp_path / "run")
-    with pytest.raises(UsageError, match="nothing was measured") as refused:
+    with pytest.raises(UsageError, match="nothing has been measured") as refused:
         account(tmp_path / "run")
-    assert refused.value.fix == "give the command again that began it; it resumes the run"
+    assert refused.value.fix == "run the same command again to resume it"
 
 
 def test_the_command_explains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -580,7 +580,7 @@ def test_a_policy_that_decides_while_it_runs_is_not_foreseen() -> None:
     models = {"dense": probe.target, "small": probe.draft}
     found = Forecaster({"p": arm}, models, probe.engine, named=[("x", probe)]).predict(arm, 0.0)  # type: ignore[arg-type]
     assert found.speedup is None
-    assert "policy utility decides" in str(found.reason)
+    assert "policy utility chooses" in str(found.reason)
 
 
 def test_acceptance_is_taken_from_the_prompts_that_an_arm_runs(tmp_path: Path) -> None:
@@ -609,7 +609,7 @@ def test_acceptance_is_taken_from_the_prompts_that_an_arm_runs(tmp_path: Path) -
 
 def test_two_predictions_of_one_arm_are_refused(tmp_path: Path) -> None:
     folder = probed_run(tmp_path)
-    with RunStore.open(folder) as store, pytest.raises(StoreError, match="stored already"):
+    with RunStore.open(folder) as store, pytest.raises(StoreError, match="already stored"):
         store.add_prediction(store.predictions()[0].model_copy(update={"speedup": None}))
 
 

@@ -93,7 +93,7 @@ def test_speculation_stops_paying_where_arithmetic_runs_out() -> None:
 
 
 def test_loads_that_were_not_measured_are_refused() -> None:
-    with pytest.raises(UsageError, match="no forwards over several sequences"):
+    with pytest.raises(UsageError, match="no costs for several sequences"):
         probed_at(mock_probe(), MADE_UP, 2)
     with pytest.raises(UsageError, match="was not measured"):
         probed_at(batched(), MADE_UP, 16)

@@ -175,10 +175,10 @@ def test_noise_can_be_given(capsys: pytest.CaptureFixture[str]) -> None:
         (["table.md", "--device", "RTX 3091"], "did you mean RTX 3090"),
         (["table.md", "--bandwidth", "800 MHz"], "has the unit 'mhz'"),
         (["table.md", "--bytes-per-token", "1.9"], "has no unit"),
-        (["table.md", "--baseline-rate", "0"], "is not above 0"),
+        (["table.md", "--baseline-rate", "0"], "not above 0"),
         (["table.md", "--draft-rate", "fast"], "is not a number"),
         (["table.md", "--gamma", "-1"], "--gamma"),
-        (["table.md", "--noise", "80"], "more than 50 %"),
+        (["table.md", "--noise", "80"], "more than 50%"),
         (["table.md", "--column", "speedup"], "NAME=HEADING"),
         (["table.md", "--percent", "a", "--fraction", "a"], "both name 'a'"),
         (["--published", "nonsense"], "--published nonsense: no such data set"),
@@ -296,7 +296,7 @@ def test_a_format_that_finds_nothing_is_refused() -> None:
 def test_a_heading_that_is_not_there_cannot_be_named(capsys: pytest.CaptureFixture[str], flags: list[str]) -> None:
     assert invoke(["audit", "honest.csv", *flags]) == 2
     error = capsys.readouterr().err
-    assert f"honest.csv: {' '.join(flags)}: there is no such heading" in error
+    assert f"honest.csv: {' '.join(flags)}: no such column heading" in error
     assert "fix: use one of 'speedup', 'gamma', 'acceptance'" in error
     assert invoke(["audit", "honest.csv", "--percent", "acceptance", "--column", "speedup=speedup"]) == 0
 

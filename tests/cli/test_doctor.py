@@ -92,7 +92,7 @@ def test_the_wheel_is_limited_where_the_processor_can_do_more(monkeypatch: pytes
     slow = status_of_wheel(WHEEL, CPU, host(cpu_flags=("AVX", "AVX2", "AVX512", "AVX512_VNNI")))
     assert slow.state == "limited"
     assert "AVX512 AVX512_VNNI" in slow.detail
-    assert "8 %" in slow.detail
+    assert "8%" in slow.detail
     assert "specmeter engines build --tuned" in slow.fix
 
     def die(_: object) -> EngineIdentity:

@@ -81,7 +81,7 @@ def test_compare(capsys: Capture) -> None:
         (["inspect", "missing.gguf"], "no such file"),
         (["inspect", "."], "is a directory"),
         (["inspect", "bench:mo"], "unknown bench model"),
-        (["inspect", "hf:owner"], "does not name a GGUF file"),
+        (["inspect", "hf:owner"], "is not a GGUF file"),
         (["inspect", "hf:owner/repo/m.gguf", "--offline"], "not in the cache"),
         (["inspect", "bench:moe", "--kv-type-k", "q9"], "--kv-type-k q9: no such type"),
         (["build"], "REFERENCE... is missing"),

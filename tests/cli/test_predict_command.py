@@ -122,8 +122,8 @@ def test_runs_that_do_not_answer(tmp_path: Path, capsys: pytest.CaptureFixture[s
     probe, run = written(tmp_path, mock_probe()), str(tmp_path / "run")
     for argv, words in (
         (["--no-draft"], "several of its arms"),
-        (["--kind", "zh"], "no prompt of kind 'zh'"),
-        (["--arm", "dense/none"], "--arm dense/none: is not a speculating arm"),
+        (["--kind", "zh"], "no prompt type 'zh'"),
+        (["--arm", "dense/none"], "--arm dense/none: not a speculating configuration"),
     ):
         assert invoke(["predict", "--probe", probe, "--acceptance-from", run, *argv]) == 2
         assert words in capsys.readouterr().err

@@ -135,7 +135,7 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(
         (["bench:dense", "--tokens", "four"], "--tokens four"),
         (["bench:dense", "--tokens", "1..999999"], "not an ascending range within"),
         (["bench:dense", "--depth", "900000"], "tokens are needed|are needed"),
-        (["bench:dense", "--draft", "bench:draft-other-vocab"], "llama.cpp refuses it"),
+        (["bench:dense", "--draft", "bench:draft-other-vocab"], "llama.cpp rejects it"),
         (["bench:dense", "--routing"], "is a dense model"),
         (["bench:moe", "--routing", "--draft", "bench:draft-small"], "--draft: not with --routing"),
         (["bench:moe", "--routing", "--source", "server"], "does not report experts"),

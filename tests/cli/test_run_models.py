@@ -185,7 +185,7 @@ def test_pipes_and_devices_are_not_waited_for(
     for name in ("pipe.yaml", "pipe.gguf", "pipe.json", "pipe.csv"):
         os.mkfifo(name)
     Path("zero.gguf").symlink_to("/dev/zero")
-    silent, odd = "delivered nothing", "is not a regular file"
+    silent, odd = "delivered nothing", "not a regular file"
     for words, message in (
         (["pipe.yaml"], silent),
         (["/dev/zero"], odd),
@@ -247,7 +247,7 @@ def test_an_experiment_is_saved_only_where_it_can_be_read(capsys: pytest.Capture
     cases = {
         **dict.fromkeys(("/dev/zero", "/dev/full", "x.gguf", "-", "mine", "mine.json"), "does not end in .yaml"),
         "": "an empty name does not end in .yaml",
-        **dict.fromkeys(("pipe.yaml", "zero.yaml", "full.yaml"), "is not a regular file"),
+        **dict.fromkeys(("pipe.yaml", "zero.yaml", "full.yaml"), "not a regular file"),
         "nowhere.yaml": "nowhere.yaml: a broken link",
         "folder.yaml": "a folder, not a file",
     }
@@ -270,11 +270,11 @@ def test_files_that_are_not_targets_are_told(tmp_path: Path, capsys: pytest.Capt
         write_gguf(tmp_path / f"{kind}.gguf", architecture, keys={"block_count": 1}, general={"type": kind})
         assert message in said("run", f"{kind}.gguf", "--ngram", "--dry-run", capsys=capsys)
     message = said("run", target, "--draft", "model.gguf", "--dry-run", capsys=capsys)
-    assert "drafts by draft-eagle3 alone, not by draft-simple" in message
+    assert "only works with method draft-eagle3, not draft-simple" in message
     Path("text.gguf").write_text("hello", encoding="utf-8")
     assert "not a usable GGUF file" in said("run", "text.gguf", "--dry-run", capsys=capsys)
     copy("dense", "part-00002-of-00003.gguf")
-    assert "name the first part" in said("run", "part-00002-of-00003.gguf", "--dry-run", capsys=capsys)
+    assert "pass the first part" in said("run", "part-00002-of-00003.gguf", "--dry-run", capsys=capsys)
 
 
 def test_a_draft_larger_than_its_target_is_asked_about(capsys: pytest.CaptureFixture[str]) -> None:
@@ -297,7 +297,7 @@ def test_models_of_the_mock_engine_are_models_and_imply_it(capsys: pytest.Captur
     capsys.readouterr()
     for other in (("--engine", "native"), ("--binary", "/none")):
         message = said(*described, *other, "--dry-run", capsys=capsys)
-        assert "mock:dense: a model of the mock engine, and the engine native is named" in message
+        assert "mock:dense: a model of the mock engine, but the engine is native" in message
 
 
 def test_a_dry_run_refuses_models_that_the_mock_engine_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:

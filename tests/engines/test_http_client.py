@@ -136,7 +136,7 @@ def test_an_answer_that_drips_ends_in_its_time(pieces: Sequence[bytes]) -> None:
     ],
 )
 def test_what_is_no_answer_is_told(head: bytes) -> None:
-    with pytest.raises(OSError, match="broke off"):
+    with pytest.raises(OSError, match="cut off"):
         call([head + b"\r\n\r\n", b"{}"])
 
 
@@ -154,4 +154,4 @@ def test_what_cannot_be_parsed_supposes_nothing_of_its_server() -> None:
     """It may be another's, without a log in the run folder."""
     with pytest.raises(EngineProtocolError) as caught:
         json_object(b"<html>", "/v1/completions")
-    assert caught.value.fix == "see the log of the server, which is in the run folder where specmeter started it"
+    assert caught.value.fix == "read the server's log (in the run folder, if specmeter started the server)"

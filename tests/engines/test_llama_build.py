@@ -168,7 +168,7 @@ def test_a_build_that_does_not_compute_is_not_kept(
 ) -> None:
     crashing = "#!{python}\nimport os, signal\nos.kill(os.getpid(), signal.SIGILL)\n"
     pretend(tmp_path, monkeypatch, program=crashing)
-    with pytest.raises(EngineError, match="what was built does not run here") as error:
+    with pytest.raises(EngineError, match="the built program does not run here") as error:
         build(BuildSpec(source=own_source, tuned=True))
     assert error.value.fix == "build without --tuned"
     assert builds() == []
@@ -176,7 +176,7 @@ def test_a_build_that_does_not_compute_is_not_kept(
 
 def test_an_order_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_source: Path) -> None:
     pretend(tmp_path, monkeypatch)
-    with pytest.raises(UsageError, match="is not an option of cmake"):
+    with pytest.raises(UsageError, match="not an option of cmake"):
         build(BuildSpec(source=own_source, cmake=("--build",)))
     with pytest.raises(UsageError, match=r"does not contain llama\.cpp's sources"):
         build(BuildSpec(source=tmp_path))
@@ -188,7 +188,7 @@ def test_everything_that_is_missing_stands_in_one_message(
 ) -> None:
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UsageError, match=r"there is no cmake, no C\+\+ compiler, no make") as error:
+    with pytest.raises(UsageError, match=r"missing cmake, C\+\+ compiler, make") as error:
         build(BuildSpec(source=own_source))
     assert "apt install cmake" in error.value.fix
     assert "apt install g++" in error.value.fix
@@ -208,7 +208,7 @@ def test_what_a_gpu_needs(monkeypatch: pytest.MonkeyPatch, own_source: Path, bac
     monkeypatch.setattr("shutil.which", tools.get)
     for name in ("CUDACXX", "VULKAN_SDK", "HIP_PATH"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(UsageError, match=r"cannot be built here: there is no \w+"):
+    with pytest.raises(UsageError, match=r"cannot be built here: missing \w+"):
         build(BuildSpec(backends=(backend,), source=own_source))
 
 

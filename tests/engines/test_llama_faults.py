@@ -30,8 +30,8 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="the faulty server is
     [
         ("dies", EngineDiedError, "GGML_ASSERT"),
         ("hangs", EngineHungError, "no token for 1.5 s"),
-        ("endless", EngineProtocolError, "continued past the 8 tokens"),
-        ("fills", EngineProtocolError, "continued past the 8 tokens"),
+        ("endless", EngineProtocolError, "generated more than the 8 tokens"),
+        ("fills", EngineProtocolError, "generated more than the 8 tokens"),
         ("garbage", EngineProtocolError, "cannot be parsed"),
         ("backwards", EngineProtocolError, "cannot be parsed"),
         ("error", EngineProtocolError, "Compute error."),
@@ -88,7 +88,7 @@ def test_a_server_that_fails_to_answer_in_one_piece(
         ("never-ready", "not ready within 2 s"),
         ("wrong-model", "has loaded '/somewhere/else.gguf'"),
         ("garbage-props", "/props cannot be parsed"),
-        ("ignores-key", "does not ask for the key"),
+        ("ignores-key", "does not require our key"),
         ("no-server", "is not a usable llama-server"),
     ],
 )
@@ -121,7 +121,7 @@ def test_no_binary_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("SPECMETER_CACHE", str(tmp_path))
     monkeypatch.delenv("SPECMETER_LLAMA_SERVER", raising=False)
-    with pytest.raises(EngineStartError, match="llama-server is neither built nor on PATH"):
+    with pytest.raises(EngineStartError, match="no llama-server has been built, and none is on PATH"):
         NativeEngine()
 
 

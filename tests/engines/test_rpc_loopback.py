@@ -111,7 +111,7 @@ def _take_all(connection: socket.socket, got: bytearray) -> None:
 
 def test_without_the_other_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specmeter.engines.llama_cpp.tools.find_program", lambda *_, **__: None)
-    with pytest.raises(EngineStartError, match="there is no ggml-rpc-server") as error:
+    with pytest.raises(EngineStartError, match="no ggml-rpc-server next to") as error:
         SimulatedRemote(Network(1.0, None), tmp_path / "llama-server", 1)
     assert "specmeter engines build" in error.value.fix
 

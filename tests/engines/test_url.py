@@ -125,7 +125,7 @@ def test_a_real_llama_server_is_measured_as_by_those_who_started_it(
 def test_an_arm_is_one_of_the_servers_of_its_run(tmp_path: Path) -> None:
     with speaking("vllm") as (url, _), speaking("vllm") as (other, _):
         target = served_model(UrlOptions(url=url), "t", "served")
-        with pytest.raises(EngineStartError, match="http://h is not among the servers of the run"):
+        with pytest.raises(EngineStartError, match="http://h is not one of the run's servers"):
             UrlEngine(UrlOptions(url=url)).start(Launch(arm("http://h"), target, None, tmp_path / "log"))
         both = UrlEngine(UrlOptions(url=url, others=(other,)))
         with both.start(Launch(arm(other), target, None, tmp_path / "log")) as session:
@@ -142,7 +142,7 @@ def test_the_first_servers_key_is_for_its_host_alone(monkeypatch: pytest.MonkeyP
 def test_what_is_not_told_is_not_counted(tmp_path: Path) -> None:
     with speaking("ollama") as (url, _), opened(url, tmp_path) as session:
         reply = session.generate(ASK, GREEDY)
-        with pytest.raises(EngineProtocolError, match="does not tokenize"):
+        with pytest.raises(EngineProtocolError, match="has no tokenizer endpoint"):
             session.tokenize("a")
     assert (reply.timings.draft_n, reply.timings.draft_n_accepted) == (None, None)
     assert reply.arrival_ms == ()
@@ -231,7 +231,7 @@ def test_a_request_asks_for_what_the_dialect_knows_and_for_nothing_else(tmp_path
         asked = speaker.asked[-1][1]
         assert (asked["top_p"], asked["stop"], "top_k" in asked) == (0.9, ["\n\n"], False)
         for field, value in (("top_k", 40), ("repeat_penalty", 1.1), ("ignore_eos", True)):
-            with pytest.raises(EngineProtocolError, match=f"generation.{field}: an OpenAI-compatible server cannot"):
+            with pytest.raises(EngineProtocolError, match=f"generation.{field}: an OpenAI-compatible server does not"):
                 session.generate(ASK, GREEDY.model_copy(update={field: value}))
 
 
@@ -248,7 +248,7 @@ def test_settings_have_the_names_of_the_server(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "says", "fix"),
     [
-        ("limit", "limits how many requests", "wait 17 seconds"),
+        ("limit", "limits the rate of requests", "wait 17 seconds"),
         ("breaks-off", "out of memory", "log of that server"),
         ("no-usage", "does not say how many tokens it generated", "include_usage"),
     ],
@@ -327,7 +327,7 @@ def test_a_model_that_changes_under_way_ends_the_run(tmp_path: Path) -> None:
         options = UrlOptions(url=url)
         launch = Launch(arm(url), served_model(options, "t", "served"), None, tmp_path / "log")
         speaker.model = "another"
-        with pytest.raises(EngineStartError, match="does not serve target as it did"):
+        with pytest.raises(EngineStartError, match="no longer serves target"):
             UrlEngine(options).start(launch)
 
 
@@ -356,7 +356,7 @@ def test_what_is_no_address_or_holds_a_key_is_refused(given: str) -> None:
 
 
 def test_an_arm_without_a_server_is_refused() -> None:
-    with pytest.raises(ExperimentError, match="no server decodes plainly"):
+    with pytest.raises(ExperimentError, match="no server runs without speculation"):
         check_arm("url", arm("http://h", method="none"), has_draft=False)
     with pytest.raises(ExperimentError, match="also the server"):
         check_arm("url", arm("http://h", baseline="http://h"), has_draft=False)
@@ -394,7 +394,7 @@ def doubted(untold: str) -> set[str]:
     assert certificate is not None
     assert untold in certificate.untold
     told = verdict_said("valid", simulated=False, untold=as_told(certificate))
-    assert str(told).startswith("valid, as far as this server reports (not checked: ")
+    assert str(told).startswith("valid, as far as this server reports; not checked: ")
     return {it.check for it in findings if it.severity != "note"} - {
         "host-busy",
         "free-cores",
@@ -406,7 +406,9 @@ def doubted(untold: str) -> set[str]:
 def test_one_server_is_measured_without_a_speedup(run: Callable[..., str]) -> None:
     with speaking("vllm") as (url, _):
         told = run("--url", url)
-    assert "of drafted tokens accepted; no speedup, since nothing decodes plainly beside it" in told
+    assert (
+        "of draft tokens accepted; no speedup, because nothing without speculation was measured to compare with" in told
+    )
     assert doubted("identity") == set()
 
 
@@ -464,8 +466,8 @@ def test_the_best_of_several_servers_is_advised(
         (["--url", "http://h"], "--url: no server without speculation"),
         (["--baseline-url", "http://h"], "no other server to compare with"),
         (["--url", "http://h", "--baseline-url", "h/v1"], "--url http://h: given twice"),
-        (["--url", "h", "--baseline-url", "g", "--draft", "bench:draft-small"], "draft as they were started"),
-        (["--url", "h", "--baseline-url", "g", "--from", "mine.yaml"], "--url: mine.yaml says that itself"),
+        (["--url", "h", "--baseline-url", "g", "--draft", "bench:draft-small"], "a running server's drafting"),
+        (["--url", "h", "--baseline-url", "g", "--from", "mine.yaml"], "--url: already set by mine.yaml"),
     ],
 )
 def test_what_cannot_be_advised_of_servers_is_refused(
@@ -489,14 +491,14 @@ def test_a_prompt_beyond_the_context_of_a_server_is_refused_before_it_is_sent(
 def test_a_server_that_does_not_speculate_is_measured_as_it_is(run: Callable[..., str]) -> None:
     with speaking("vllm", speculates=False) as (url, _):
         told = run("--url", url)
-    assert "no speedup, since nothing decodes plainly beside it" in told
+    assert "no speedup, because nothing without speculation was measured to compare with" in told
 
 
 @pytest.mark.parametrize(
     ("baseline", "speculates", "says"),
     [
-        ("vllm", True, "speculates, and a baseline decodes plainly fix: name the server without speculation; were"),
-        ("sglang", False, "is SGLang: their ratio is not what speculation gains"),
+        ("vllm", True, "speculates, but the baseline must not fix: give the server without speculation (were"),
+        ("sglang", False, "is SGLang, so their ratio is not a speedup"),
     ],
 )
 def test_a_baseline_is_the_same_engine_without_drafts(
@@ -511,7 +513,7 @@ def test_a_baseline_has_the_same_weights() -> None:
     one = Found("http://a", client_of("http://a", ""), LLAMA, "1", {"m": {"meta": {"n_params": 8, "n_vocab": 2}}})
     other = replace(one, url="http://b", models={"n": {"meta": {"n_params": 4, "n_vocab": 2}}})
     refuse_unlike(one, [replace(one, models={"n": {"meta": {"n_params": 8}}})])
-    with pytest.raises(ExperimentError, match=r"serve two models \(n_params is 4 and 8\)"):
+    with pytest.raises(ExperimentError, match=r"serve different models \(n_params is 4 and 8\)"):
         refuse_unlike(one, [one, other])
 
 
@@ -545,7 +547,7 @@ def test_a_server_out_of_sight_is_measured_without_this_machine(
     with speaking("ollama") as (url, _):
         told = run("--url", url, "--out", "here")
         again = run("--url", url, "--out", "here")
-    assert "no speedup, since nothing decodes plainly beside it" in told
+    assert "no speedup, because nothing without speculation was measured to compare with" in told
     assert again == told
     invoke(["check", "here"])
     said = " ".join(capsys.readouterr().out.split())
@@ -556,7 +558,7 @@ def test_a_server_out_of_sight_is_measured_without_this_machine(
 def test_a_server_meets_several_clients(run: Callable[..., str]) -> None:
     with speaking("vllm") as (url, _):
         told = run("--url", url, "--clients", "2", "--set", "load.rounds=2")
-    assert "no speedup, since nothing decodes plainly beside it" in told
+    assert "no speedup, because nothing without speculation was measured to compare with" in told
     assert "over plain decoding at the same load" not in told
 
 

@@ -147,7 +147,7 @@ def test_controls_are_marked_and_compared_with_their_baseline() -> None:
         ({"arms": [{"draft": "tiny"}]}, "'tiny' is not defined"),
         ({"arms": [{"draft": "small", "workloads": "nope"}]}, "'nope' is not defined"),
         ({"arms": [{"method": "draft-simpel", "draft": "small"}]}, "did you mean draft-simple"),
-        ({"arms": [{"method": "none+ngram-mod"}]}, "none alone"),
+        ({"arms": [{"method": "none+ngram-mod"}]}, "only alone"),
         ({"engine": {"kind": "embedded", "binary": "/bin/true"}}, "engine.binary: the engine embedded has no options"),
         ({"workloads": [{"source": "bench"}, {"source": "bench"}]}, "used twice"),
     ],
@@ -209,8 +209,8 @@ def test_a_target_on_a_remote_machine_has_its_baseline_there() -> None:
     ("changes", "message"),
     [
         ({"arms": [{"draft": "small", "remote": "near"}]}, "remote: 'near' is not defined"),
-        ({"remotes": {"near": "10.0.0.2"}}, "is not HOST:PORT"),
-        ({"arms": [{"draft": "small", "engine": {"rpc": ["here"]}}]}, "is not HOST:PORT"),
+        ({"remotes": {"near": "10.0.0.2"}}, "is neither HOST:PORT"),
+        ({"arms": [{"draft": "small", "engine": {"rpc": ["here"]}}]}, "is neither HOST:PORT"),
     ],
 )
 def test_remote_machines_that_nobody_can_reach(changes: dict[str, Any], message: str) -> None:
@@ -223,9 +223,9 @@ def test_remote_machines_that_nobody_can_reach(changes: dict[str, Any], message:
     [
         ("embedded", {"rpc": ("10.0.0.2:1",), "draft_devices": ("RPC0",)}, "built without RPC"),
         ("libllama", {"rpc": ("10.0.0.2:1",), "draft_devices": ("RPC0",)}, "does not have this setting"),
-        ("native", {"draft_devices": ("RPC0",)}, "its draft is placed on a remote machine, but none is named"),
-        ("native", {"devices": ("RPC0",)}, "its target is placed on a remote machine, but none is named"),
-        ("native", {"rpc": ("10.0.0.2:1",)}, "nothing is placed on them"),
+        ("native", {"draft_devices": ("RPC0",)}, "its draft is placed on a remote machine, but no machine is given"),
+        ("native", {"devices": ("RPC0",)}, "its target is placed on a remote machine, but no machine is given"),
+        ("native", {"rpc": ("10.0.0.2:1",)}, "no model is placed on them"),
     ],
 )
 def test_engines_refuse_remote_machines_that_they_cannot_use(kind: str, engine: dict[str, Any], message: str) -> None:
@@ -235,7 +235,7 @@ def test_engines_refuse_remote_machines_that_they_cannot_use(kind: str, engine: 
 
 
 def test_excluding_everything_is_an_error() -> None:
-    with pytest.raises(ExperimentError, match="leave no arm"):
+    with pytest.raises(ExperimentError, match="remove every arm"):
         experiment(exclude=[{"draft": "small"}]).expand()
 
 

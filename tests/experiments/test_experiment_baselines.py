@@ -124,25 +124,29 @@ def test_names_that_cannot_be_meant(arm: dict[str, Any], message: str) -> None:
     [
         (
             [PLAIN, {"draft": "small", "baseline": "plian"}],
-            "the baseline 'plian' is not among",
+            "no arm 'plian'",
             "dense/plain, moe/plain",
         ),
-        ([{"draft": "small", "baseline": "plain"}], "'plain' is not among", "none yet"),
+        ([{"draft": "small", "baseline": "plain"}], "no arm 'plain'", "add an arm"),
         ([{**PLAIN, "target": "dense"}, {"draft": "small", "baseline": "plain"}], "target moe", "only dense/plain"),
-        ([{"name": "sd", "draft": "small"}, {"method": "ngram-mod", "baseline": "sd"}], "drafts itself", "plain arm"),
+        (
+            [{"name": "sd", "draft": "small"}, {"method": "ngram-mod", "baseline": "sd"}],
+            "drafts itself",
+            "`method: none`",
+        ),
         (
             [PLAIN, {**PLAIN, "name": "b", "baseline": "plain"}, {"draft": "small", "baseline": "b"}],
             "is a control",
-            "plain arm",
+            "`method: none`",
         ),
-        ([{**PLAIN, "baseline": "plain"}], "dense/plain is a control", "plain arm"),
-        ([{"method": "none"}, {"draft": "small", "baseline": "none"}], "'none' is not among", "none yet"),
-        ([PLAIN, PLAIN], "id of another arm", "name"),
-        ([PLAIN, {"name": "plain", "draft": "small"}], "id of another arm", "name"),
-        ([{"name": "none", "method": "none"}, {"draft": "small"}], "id of an automatic baseline", "another name"),
+        ([{**PLAIN, "baseline": "plain"}], "dense/plain is a control", "`method: none`"),
+        ([{"method": "none"}, {"draft": "small", "baseline": "none"}], "no arm 'none'", "add an arm"),
+        ([PLAIN, PLAIN], "already used by another arm", "name"),
+        ([PLAIN, {"name": "plain", "draft": "small"}], "already used by another arm", "name"),
+        ([{"name": "none", "method": "none"}, {"draft": "small"}], "used by an automatic baseline", "another name"),
         (
             [{"draft": "small", "workloads": "text"}, {"draft": "small", "workloads": "edit"}],
-            "id of another arm",
+            "already used by another arm",
             "name",
         ),
     ],
@@ -157,7 +161,7 @@ def test_a_baseline_that_was_excluded() -> None:
     exp = experiment(
         PLAIN, {"target": "moe", "draft": "small", "baseline": "plain"}, exclude=[{"target": "moe", "method": "none"}]
     )
-    with pytest.raises(ExperimentError, match="'plain' is not among the arms of target moe"):
+    with pytest.raises(ExperimentError, match="the target moe has no arm 'plain'"):
         exp.expand()
 
 

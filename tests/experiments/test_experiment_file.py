@@ -56,8 +56,8 @@ def test_bundled_experiments_are_valid_and_described() -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("design.blocks", "not of the form"),
-        ("=3", "not of the form"),
+        ("design.blocks", "not a.b=c"),
+        ("=3", "not a.b=c"),
         ("arms.5.gamma=1", "list of 1"),
         ("name.x=1", "single value"),
         ("design.blocks=[", "not valid YAML"),

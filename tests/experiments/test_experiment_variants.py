@@ -86,9 +86,9 @@ def test_what_it_became_can_be_loaded_and_is_the_same(file: str, tmp_path: Path)
 @pytest.mark.parametrize(
     ("variants", "message"),
     [
-        (["nope"], "has no variant 'nope'"),
+        (["nope"], "no such variant 'nope'"),
         (["broken"], r"design\.bloks: unknown key; did you mean 'blocks'"),
-        (["\x1b[31m" + "x" * 1000], "has no variant"),
+        (["\x1b[31m" + "x" * 1000], "no such variant"),
     ],
 )
 def test_choices_that_are_refused(file: str, variants: list[str], message: str) -> None:
@@ -106,8 +106,8 @@ def test_choices_that_are_refused(file: str, variants: list[str], message: str) 
         ({"one": None}, r"variants\.one"),
         ({"a b": {}}, r"variants\.a b"),
         ({1: {}}, r"variants\.1"),
-        ({"one": {"variants": {}}}, r"variants\.one\.variants: a variant cannot change that"),
-        ({"one": {"applied": ["x"]}}, r"variants\.one\.applied: a variant cannot change that"),
+        ({"one": {"variants": {}}}, r"variants\.one\.variants: a variant cannot change this key"),
+        ({"one": {"applied": ["x"]}}, r"variants\.one\.applied: a variant cannot change this key"),
         ({f"v{number}": {} for number in range(65)}, "variants: "),
     ],
 )
@@ -133,7 +133,7 @@ def test_aliases_are_not_changed_together(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("override", ["variants.one.name=x", "applied=[one]"])
 def test_overrides_choose_no_variants(file: str, override: str) -> None:
-    with pytest.raises(ExperimentError, match="variants are not values"):
+    with pytest.raises(ExperimentError, match="a variant cannot be set like this"):
         load(file, [override])
 
 

@@ -138,10 +138,14 @@ def test_models_of_the_mock_imply_the_mock_engine() -> None:
             {"mock": {"targets": {}}},
             "engine.mock.targets: the engine is embedded, not the mock; write kind: mock",
         ),
-        ("arms.0.gamma", [True], "arms.0.gamma.0: has to be a number (given: true)"),
-        ("design.blocks", True, "design.blocks: has to be a number (given: true)"),
+        ("arms.0.gamma", [True], "arms.0.gamma.0: must be a number (given: true)"),
+        ("design.blocks", True, "design.blocks: must be a number (given: true)"),
         ("engine.mock.targets", {"a": {"base_ms": 1e300}}, "engine.mock.targets.a.base_ms: has to be at most"),
-        ("engine.mock.targets", {"a": {"base_ms": 0, "token_ms": 0}}, "engine.mock.targets.a: a forward takes no time"),
+        (
+            "engine.mock.targets",
+            {"a": {"base_ms": 0, "token_ms": 0}},
+            "engine.mock.targets.a: a forward pass takes no time",
+        ),
     ],
 )
 def test_what_was_not_meant_is_refused_where_it_stands(key: str, value: Any, said: str) -> None:

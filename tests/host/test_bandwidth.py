@@ -104,7 +104,7 @@ def test_arrays_are_larger_than_caches_and_leave_memory_free(cache: int | None, 
 
 
 def test_too_little_memory_is_refused_with_the_numbers() -> None:
-    with pytest.raises(UsageError, match=r"134.2 MB.* do not fit: 100.0 MB are free"):
+    with pytest.raises(UsageError, match=r"134.2 MB.* do not fit in half of the free 100.0 MB"):
         array_bytes(32 * 2**20, 100 * MB)
 
 

@@ -66,7 +66,7 @@ def test_settings_with_which_nothing_is_drafted_are_named(tmp_path: Path) -> Non
         ),
         (
             ["engine.context=200"],
-            "engine.context: prompts of workload 'long' have 128 tokens and 100 are to",
+            "engine.context: prompts of workload 'long' have 128 tokens plus 100 to",
         ),
         (["workloads.1.lengths=[100000]"], "has 100000 tokens"),
     ],
@@ -137,7 +137,7 @@ def test_a_draft_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
         workloads=[{"source": "bench", "name": "text"}],
         arms=[{"draft": "small"}],
     )
-    with pytest.raises(ModelError, match=r"drafts\.small: llama\.cpp refuses it"):
+    with pytest.raises(ModelError, match=r"drafts\.small: llama\.cpp rejects it"):
         prepare(load(file))
 
 
@@ -156,7 +156,7 @@ def test_plans_that_cannot_be_answered_say_so(
     arms: dict[str, object] = {"targets": {"dense": "bench:dense"}, "arms": [{"draft": "small", "gamma": gammas}]}
     path = experiment(tmp_path, **arms, design={"blocks": blocks})
     few = [it for it in make_plan(load(path)).warnings if "an answer needs" in it]
-    named = "one arm" if len(gammas) == 1 else f"{len(gammas)} arms"
+    named = "one configuration" if len(gammas) == 1 else f"{len(gammas)} configurations"
     least_told = f"at least {least} blocks (--blocks {least}); planned: {blocks}"
-    told = f"{named} beside dense/none: an answer needs {least_told}"
+    told = f"{named} for dense/none: an answer needs {least_told}"
     assert few == ([] if least is None else [told])

@@ -90,7 +90,7 @@ def test_a_hub_that_cannot_be_reached(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="2 models are not on this machine") as caught:
         prepare(load(experiment(tmp_path, targets={"moe": BIG})))
     assert caught.value.message.count("the hub cannot be reached") == 2
-    assert caught.value.fix.startswith("get them with these commands")
+    assert caught.value.fix.startswith("download them with these commands")
 
 
 def test_a_file_that_the_hub_does_not_have(tmp_path: Path, hub: Hub) -> None:
@@ -150,7 +150,7 @@ def test_what_the_hub_says_of_a_size_goes_first(tmp_path: Path) -> None:
 
 
 def test_sizes_of_unknown_models_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ExperimentError, match="sizes: 'other' is neither a target nor a draft"):
+    with pytest.raises(ExperimentError, match="sizes: 'other' is not a target or draft model"):
         load(experiment(tmp_path, sizes={"other": 1}))
 
 

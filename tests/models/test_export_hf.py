@@ -50,5 +50,5 @@ def test_what_cannot_be_exported_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="cannot be exported"):
         export_hf(shipped()["hybrid"].path, tmp_path)
     export_hf(shipped()["draft-small"].path, tmp_path)
-    with pytest.raises(ModelError, match="holds a model already"):
+    with pytest.raises(ModelError, match="already contains a model"):
         export_hf(shipped()["draft-small"].path, tmp_path)

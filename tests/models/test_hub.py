@@ -68,7 +68,7 @@ def test_references(reference: str, expected: HubFile) -> None:
     ],
 )  # fmt: skip
 def test_malformed_references(reference: str) -> None:
-    with pytest.raises(ModelError, match="does not name a GGUF file") as caught:
+    with pytest.raises(ModelError, match="is not a GGUF file") as caught:
         parse(reference)
     assert "hf:OWNER/REPO/FILE.gguf" in caught.value.fix
 
@@ -227,7 +227,7 @@ def test_a_hub_in_trouble(hub: Hub) -> None:
     hub.status = 503
     assert "status 503" in refusal().message
     hub.status = 200
-    assert "does not answer like a model hub" in refusal().message
+    assert "does not respond like a model hub" in refusal().message
 
 
 def test_a_hub_that_cannot_be_reached(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +246,7 @@ def test_a_hub_that_cannot_be_reached(hub: Hub, monkeypatch: pytest.MonkeyPatch)
 def test_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
     error = refusal()
-    assert "no room" in error.message
+    assert "no space" in error.message
     assert "SPECMETER_CACHE" in error.fix
 
 
@@ -256,7 +256,7 @@ def test_a_disk_that_fills_up_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(hub_module._CountingFile, "write", full)
-    assert "no room" in refusal().message
+    assert "no space" in refusal().message
 
 
 def test_references_to_the_hub_resolve(hub: Hub, tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def test_what_a_core_cannot_become_is_refused(tmp_path: Path) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    with pytest.raises(ModelError, match="only width"):
+    with pytest.raises(ModelError, match="only more width"):
         inflated(CoreFile.read(tmp_path / "hybrid.gguf"), Recipe(5, 64, "Q8_0"))
 
 

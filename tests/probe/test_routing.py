@@ -227,5 +227,5 @@ def test_a_dense_model_routes_nothing() -> None:
         text="One, two, three.",
         most_tokens=99,
     )
-    with pytest.raises(UsageError, match="no layer of this model chooses experts"):
+    with pytest.raises(UsageError, match="this model has no layers with experts"):
         read_routing(order, lambda _: None)

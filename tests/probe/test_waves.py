@@ -65,7 +65,7 @@ def test_a_request_by_itself_tells_what_the_first_step_takes_among_others() -> N
 def test_requests_that_never_draft_in_one_step_are_refused_by_that_name() -> None:
     plain = [answer(0.0, [10.0, 60.0, 80.0, 100.0], []), answer(5.0, [60.0, 80.0, 100.0, 110.0], [])]
     later = answer(995.0, [900 + it for it in FORWARDS[1:]], [4, 4, 4, 4, 3, 2])
-    with pytest.raises(EngineProtocolError, match="no step drafted for all requests at once"):
+    with pytest.raises(EngineProtocolError, match="no step drafted for all requests together"):
         read_rounds([plain], [[[FIRST, later]]])
 
 

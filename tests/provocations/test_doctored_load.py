@@ -52,7 +52,7 @@ def test_a_load_that_cannot_be_one(load: object, copy: Path, capsys: pytest.Capt
     sql(copy, "UPDATE run SET experiment_json = json_patch(experiment_json, ?)", patched)
     for command in ("show", "check", "report"):
         assert invoke([command, str(copy)]) == 2
-        assert "the stored experiment cannot be one: load" in capsys.readouterr().err
+        assert "the stored experiment is not valid: load" in capsys.readouterr().err
 
 
 def told(folder: Path) -> set[tuple[str, str]]:

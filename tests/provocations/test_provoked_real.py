@@ -81,7 +81,7 @@ def test_a_draft_with_another_vocabulary_is_refused(
     file = write(tmp_path, drafts={"small": f"bench:draft-{draft}"})
     assert invoke(["run", file, "--out", str(tmp_path / "run")]) == 2
     error = capsys.readouterr().err
-    assert "llama.cpp refuses it as a draft" in error
+    assert "llama.cpp rejects it as a draft" in error
     assert condition in error
     assert not RunStore.exists(tmp_path / "run")
 
@@ -119,7 +119,7 @@ def test_such_a_draft_never_reaches_an_engine_that_does_not_compare_it(
     arms = [arm | {"refused_draft": "measure"} for arm in EXPERIMENT["arms"]]
     file = write(tmp_path, drafts={"small": "bench:draft-other-vocab"}, arms=arms, engine={"kind": "libllama"})
     assert invoke(["run", file, "--out", str(tmp_path / "run")]) == 2
-    assert "llama.cpp refuses it as a draft" in capsys.readouterr().err
+    assert "llama.cpp rejects it as a draft" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -314,7 +314,7 @@ def test_another_model_in_the_middle_of_a_run(tmp_path: Path) -> None:
         (tmp_path / "new.gguf").replace(model)
         return prompt, generation
 
-    with pytest.raises(ModelError, match="the file changed since the run began"):
+    with pytest.raises(ModelError, match="the file has changed since the run started"):
         provoke(tmp_path, asking(SD, exchange), targets={"dense": str(model)})
     with RunStore.open(tmp_path / "run", readonly=True) as store:
         assert (store.state().state, store.state().ok) == ("failed", 4)

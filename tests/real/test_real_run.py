@@ -145,8 +145,8 @@ def test_the_mixture_read_the_experts_of_its_texts(run_folder: Path, capsys: pyt
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("drafts.small=bench:draft-other-vocab", "llama.cpp refuses it as a draft"),
-        ("drafts.small=bench:draft-other-special", "llama.cpp refuses it as a draft"),
+        ("drafts.small=bench:draft-other-vocab", "llama.cpp rejects it as a draft"),
+        ("drafts.small=bench:draft-other-special", "llama.cpp rejects it as a draft"),
         ("engine.context=64", "engine.context: prompt"),
         ("targets.dense=missing.gguf", "missing.gguf"),
         ("targets.dense=real.yaml", "real.yaml"),

@@ -224,7 +224,7 @@ def test_an_advice_on_another_question_is_refused(
     folder: Path, capsys: pytest.CaptureFixture[str], foreign: Advice
 ) -> None:
     write_advice(foreign, folder / "c2")
-    assert "c2: holds the advice of another question than its schedule" in refused(folder, capsys)
+    assert "c2: contains the advice for another question than its schedule" in refused(folder, capsys)
 
 
 def test_a_missing_advice_is_not_begun_and_a_broken_one_is_refused(

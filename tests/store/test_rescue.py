@@ -222,7 +222,7 @@ def test_a_database_of_no_bytes_beside_a_run_is_lost_by_every_command(
     for command in (["show", str(run)], ["check", str(run)], ["rescue", str(run)], ["run", file, "--out", str(run)]):
         assert invoke(command) == 2
         told = " ".join(capsys.readouterr().err.split())
-        assert "its run.sqlite is empty; what it held is lost" in told
+        assert "its run.sqlite is empty; its contents are lost" in told
     assert (run / "certificate.json").exists()
 
 
@@ -232,7 +232,7 @@ def test_a_database_of_no_bytes_alone_is_begun_again(tmp_path: Path, capsys: pyt
     (folder / "run.sqlite").touch()
     for command in ("show", "check", "rescue"):
         assert invoke([command, str(folder)]) == 2
-        assert "stopped before it began" in capsys.readouterr().err
+        assert "stopped before it started" in capsys.readouterr().err
     state, _ = measured(write(tmp_path), folder)
     assert state.state == "complete"
 
@@ -248,7 +248,7 @@ def test_what_is_missing_is_named(run: Path):
 def test_what_can_be_saved_is_no_other_run(run: Path, tmp_path: Path):
     assert invoke(["rescue", str(run), "--out", str(tmp_path / "rescued")]) == 0
     assert invoke(["check", str(tmp_path / "rescued")]) == invoke(["check", str(run)])
-    with pytest.raises(StoreError, match="exists already"):
+    with pytest.raises(StoreError, match="already exists"):
         rescue(run, tmp_path / "rescued")
 
 

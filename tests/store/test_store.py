@@ -96,7 +96,7 @@ def test_row_fields_are_the_record_fields():
 
 def test_nothing_is_stored_twice(store, make_request):
     store.add_request(make_request())
-    with pytest.raises(StoreError, match="p1 of base in invocation 0, block 0: is stored already"):
+    with pytest.raises(StoreError, match="p1 of base in invocation 0, block 0: already stored"):
         store.add_request(make_request())
     assert len(list(store.rows())) == 1
 
@@ -148,7 +148,7 @@ def test_readers_look_on_while_a_run_is_written(store, make_request, plan):
         assert list(reader.rows()) == []
         store.add_request(make_request(plan[0]))
         assert len(list(reader.rows())) == 1
-        with pytest.raises(StoreError, match="reading only"):
+        with pytest.raises(StoreError, match="read-only"):
             reader.add_request(make_request(plan[1]))
 
 
@@ -176,7 +176,7 @@ def test_create_needs_an_empty_folder(tmp_path: Path, store):
         with pytest.raises(StoreError, match=match):
             RunStore.create(folder, experiment_yaml="", experiment_json="{}", plan=[])
     store.close()
-    with pytest.raises(StoreError, match="already holds a run"):
+    with pytest.raises(StoreError, match="already contains a run"):
         RunStore.create(store.folder, experiment_yaml="", experiment_json="{}", plan=[])
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot be created"):
@@ -188,7 +188,7 @@ def test_a_creation_that_was_cut_short_can_be_repeated(tmp_path: Path, plan):
     with pytest.raises(StoreError, match="same request twice"):
         RunStore.create(folder, experiment_yaml="", experiment_json="{}", plan=[*plan, plan[0]])
     assert not RunStore.exists(folder)
-    with pytest.raises(StoreError, match="stopped before it began"):
+    with pytest.raises(StoreError, match="stopped before it started"):
         RunStore.open(folder)
     with RunStore.create(folder, experiment_yaml="", experiment_json="{}", plan=plan) as store:
         assert store.missing() == plan
@@ -234,9 +234,9 @@ def test_predictions_are_written_once_and_before_the_measurement(store, make_req
     assert store.predictions() == []
     store.add_prediction(prediction())
     store.add_request(make_request())
-    with pytest.raises(StoreError, match="prediction of sd/g4: is stored already"):
+    with pytest.raises(StoreError, match="prediction of sd/g4: already stored"):
         store.add_prediction(prediction(speedup=2.0))
-    with pytest.raises(StoreError, match="prediction of base: must come before its measurement"):
+    with pytest.raises(StoreError, match="prediction of base: a prediction must come before the measurement"):
         store.add_prediction(prediction("base"))
     store.add_prediction(prediction("base", speedup=None))
     assert store.predictions() == [prediction(), prediction("base", speedup=None)]

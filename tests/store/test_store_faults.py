@@ -69,7 +69,7 @@ def test_a_run_of_another_format_is_refused(store, readonly, number):
     db.commit()
     db.close()
     with pytest.raises(
-        StoreError, match=rf"has format {number}, written by specmeter 9\.1; this one reads format 1"
+        StoreError, match=rf"has format {number} \(specmeter 9\.1\), but this version reads format 1"
     ) as no:
         RunStore.open(store.folder, readonly=readonly)
     assert "use the version that wrote it" in no.value.fix
@@ -224,9 +224,9 @@ def test_a_full_disk_loses_nothing(store, make_request, plan):
     pages = store._db.execute("PRAGMA page_count").fetchone()[0]
     store._db.execute(f"PRAGMA max_page_count = {pages}")
     big = make_request(plan[1]).reply.model_copy(update={"text": os.urandom(50_000).hex()})
-    with pytest.raises(StoreError, match="everything stored before is safe") as failure:
+    with pytest.raises(StoreError, match="everything stored so far is safe") as failure:
         store.add_request(make_request(plan[1], reply=big))
-    assert "resumes" in failure.value.fix
+    assert "resume" in failure.value.fix
     store._db.execute("PRAGMA max_page_count = 1000000")
     store.add_request(make_request(plan[1], reply=big))
     assert store.done_keys() == set(plan[:2])
@@ -254,7 +254,7 @@ except StoreError as error:
 store.close()
 """
     answer = in_child(code, store.folder, Path(__file__).parent)
-    assert "everything stored before is safe" in answer.stdout, answer.stderr
+    assert "everything stored so far is safe" in answer.stdout, answer.stderr
     with RunStore.open(store.folder) as again:
         assert again.done_keys() == {plan[0]}
         again.check()

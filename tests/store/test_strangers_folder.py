@@ -174,7 +174,7 @@ def test_a_run_that_goes_on_is_read_in_place_and_nobody_is_kept_out(run: Path) -
 def test_a_reader_is_told_when_the_run_was_written_to_meanwhile(run: Path) -> None:
     with RunStore.open(run, readonly=True) as reader:
         uncertify(run)
-        with pytest.raises(StoreError, match="it changed while being read"):
+        with pytest.raises(StoreError, match="changed while being read"):
             list(reader.rows())
 
 
@@ -195,7 +195,7 @@ def test_links_to_files_of_the_user_are_neither_written_nor_shown(
     before = contents(home)
     if command == "resume":
         for name in ("run.lock", "certificate.json"):
-            with pytest.raises(StoreError, match=f"{name}: .*(is a link|hard links)"):
+            with pytest.raises(StoreError, match=f"{name}: .*(is a symbolic link|hard links)"):
                 measured(write(tmp_path, design={"blocks": 2}), run)
             (run / name).unlink()
         measured(write(tmp_path, design={"blocks": 2}), run)
@@ -219,7 +219,7 @@ def test_a_linked_database_is_refused(
     put_link(run, name, private, hard=hard)
     before = contents(home)
     if command == "resume":
-        with pytest.raises(StoreError, match="is a link" if not hard else "hard links"):
+        with pytest.raises(StoreError, match="is a symbolic link" if not hard else "hard links"):
             measured(write(tmp_path, design={"blocks": 2}), run)
     else:
         assert type_in(command, run, tmp_path) == 2
@@ -249,7 +249,7 @@ def test_a_linked_folder_of_logs_is_refused(run: Path, home: Path, tmp_path: Pat
         shutil.rmtree(run)
         run.mkdir()
     put_link(run, "logs", home)
-    with pytest.raises(StoreError, match=r"is a link|is not a folder"):
+    with pytest.raises(StoreError, match=r"is a symbolic link|is not a folder"):
         measured(write(tmp_path, design={"blocks": 2}), run)
     assert list(home.iterdir()) == []
 
@@ -321,7 +321,7 @@ def test_a_study_publishes_nothing_that_is_linked(
     published = [*(tmp_path / "public").rglob("*"), *(tmp_path / "data").rglob("*")]
     assert not [path for path in published if path.is_file() and SECRET.encode() in path.read_bytes()]
     assert contents(home) == before
-    assert "is a link" in capsys.readouterr().err or name.endswith(".md")
+    assert "is a symbolic link" in capsys.readouterr().err or name.endswith(".md")
 
 
 @posix
@@ -467,7 +467,7 @@ def test_a_file_that_holds_more_rows_than_it_has_room_for_ends(run: Path, tmp_pa
     data[(root - 1) * size : root * size] = inner(len(data) // size)
     data[28:32] = struct.pack(">I", len(data) // size)
     path.write_bytes(data)
-    with RunStore.open(run, readonly=True) as store, pytest.raises(StoreError, match="it yields more data"):
+    with RunStore.open(run, readonly=True) as store, pytest.raises(StoreError, match="it contains more data"):
         sum(1 for _ in store.raw("SELECT json FROM arm"))
     assert type_in("show", run, tmp_path) == 2
 
@@ -483,7 +483,7 @@ def test_a_journal_that_names_another_file_does_not_have_it_deleted(run: Path, h
     (run / "run.sqlite-journal").write_bytes(head.ljust(512, b"\0") + body)
     for command in ("show", "check"):
         assert type_in(command, run, tmp_path) == 2
-    with pytest.raises(StoreError, match="names a file elsewhere"):
+    with pytest.raises(StoreError, match="points to a file elsewhere"):
         RunStore.open(run)
     assert path.read_text() == f"{SECRET}: diary"
 
@@ -549,7 +549,7 @@ def test_a_report_of_quality_inside_a_study_is_a_plain_file(tmp_path: Path, home
     save_report(report(quality("a", 5)), path)
     (tmp_path / "linked.json").symlink_to(path)
     assert load_report(tmp_path / "linked.json") == load_report(path)
-    with pytest.raises(UsageError, match="is a link"):
+    with pytest.raises(UsageError, match="is a symbolic link"):
         load_report(tmp_path / "linked.json", inside=True)
     before = path.read_bytes()
     save_report(report(quality("b", 6)), tmp_path / "linked.json", inside=True)

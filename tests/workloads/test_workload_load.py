@@ -179,7 +179,7 @@ def test_exact_lengths_need_a_tokenizer() -> None:
         True,
         True,
     ]
-    with pytest.raises(ExperimentError, match="require a loaded model"):
+    with pytest.raises(ExperimentError, match="need a loaded model"):
         load([spec(source="length")])
 
 

@@ -36,7 +36,7 @@ def test_source_chooses_the_model_and_its_defaults() -> None:
         ({"source": "studies", "name": "../x"}, "name"),
         ({"source": "studies", "format": "raw"}, "format"),
         ({"source": "studies", "collection": "mine"}, "collection"),
-        ({"source": "studies", "collection": "rtx3090-19", "per_kind": 2}, "leave per_kind out"),
+        ({"source": "studies", "collection": "rtx3090-19", "per_kind": 2}, "remove per_kind"),
         ({"source": "random", "max_tokens": 0}, "max_tokens"),
     ],
 )

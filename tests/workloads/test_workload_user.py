@@ -51,10 +51,10 @@ def test_the_first_row_of_a_csv_names_its_columns(tmp_path: Path, delimiter: str
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "holds no prompt"),
-        ("prompt,kind\n", "holds no prompt"),
-        ("Why is the sky blue?\nWhy?\n", "its first row names no column `prompt` or `text`"),
-        ("prompt,Prompt\nWhy?,fact\n", "its first row names 'prompt' twice"),
+        ("", "contains no prompts"),
+        ("prompt,kind\n", "contains no prompts"),
+        ("Why is the sky blue?\nWhy?\n", "its first row has no column `prompt` or `text`"),
+        ("prompt,Prompt\nWhy?,fact\n", "its first row contains 'prompt' twice"),
         ("prompt,kind\nWhy, then?,fact,x\n", "row 2: has more cells than the first row"),
         ("prompt,answer\nWhy?,So.\n", "row 2: answer: unknown key"),
         ("prompt,kind\n,fact\n", 'row 2: needs either "prompt" or "text"'),
@@ -81,8 +81,8 @@ def test_a_text_file_is_one_prompt(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "holds no prompt"),
-        (b"\n \n", "holds no prompt"),
+        (b"", "contains no prompts"),
+        (b"\n \n", "contains no prompts"),
         (b'{"prompt": "a"}\n{"prompt": }', "line 2: not JSON: Expecting value at column 12"),
         (b'{"prompt": "a"}\n[1]', "line 2: is not an object"),
         (b'{"prompt": "a", "answer": 1}', "line 1: answer: unknown key"),
@@ -147,7 +147,7 @@ def test_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ExperimentError, match="60 characters"):
         load([files("b.txt")], base_dir=tmp_path)
     monkeypatch.setattr(user_files, "MAX_FILE_BYTES", 20)
-    with pytest.raises(ExperimentError, match="60 B is more than"):
+    with pytest.raises(ExperimentError, match="60 B is above"):
         load([files("b.txt")], base_dir=tmp_path)
 
 
@@ -215,7 +215,7 @@ def test_chats_end_with_the_last_turn_of_the_user() -> None:
     ("line", "message"),
     [
         ('{"messages": "hi"}', "line 1: the conversation is not a list of turns"),
-        ('{"messages": []}', "line 1: the conversation has no turn of the user"),
+        ('{"messages": []}', "line 1: the conversation has no user turn"),
         ('{"messages": [1]}', "turn 1: has no role or no content"),
         ('{"messages": [{"role": "user", "content": null}]}', "turn 1: has no role or no content"),
         ('{"messages": [{"role": "tool", "content": "x"}]}', "turn 1: the role 'tool' is unknown"),
@@ -223,7 +223,7 @@ def test_chats_end_with_the_last_turn_of_the_user() -> None:
         ('{"messages": [{"role": "user", "content": 5}]}', "turn 1: its content is not text"),
         ('{"messages": [{"role": "user", "content": " "}]}', "line 1: the prompt is empty"),
         (json.dumps({"messages": [{"role": "user", "content": "x"}] * 1001}), "more than 1000 turns"),
-        ('{"conversations": [{"from": "gpt", "value": "x"}]}', "no turn of the user"),
+        ('{"conversations": [{"from": "gpt", "value": "x"}]}', "no user turn"),
         ('{"messages": [{"role": "user", "content": "x"}], "max_tokens": 0}', "max_tokens: has to be at least 1"),
     ],
 )
@@ -243,7 +243,7 @@ def test_some_of_many() -> None:
     some = [prompt.id for prompt in read("mine.txt", "chats.jsonl", "sharegpt.json", per_line=True, count=3)]
     assert len(some) == 3
     assert [name for name in names if name in some] == some
-    with pytest.raises(ExperimentError, match="count is 9, but the files hold 1 prompt"):
+    with pytest.raises(ExperimentError, match="count is 9, but the files contain 1 prompt"):
         read("sharegpt.json", count=9)
 
 

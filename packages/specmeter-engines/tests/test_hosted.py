@@ -121,7 +121,7 @@ def test_what_cannot_be_loaded_is_refused(subject: Subject, tmp_path: Path) -> N
 def test_other_versions_are_refused_by_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specmeter_engines.installed.version", lambda _: "9.9.9")
     with pytest.raises(
-        EngineStartError, match=rf"what {PARTS[name].packages[0]} 9\.9\.9 counts is not known"
+        EngineStartError, match=rf"cannot read the counts of {PARTS[name].packages[0]} 9\.9\.9"
     ) as caught:
         HostedEngine(name)
     assert f"specmeter-engines[{name}]" in caught.value.fix
@@ -139,5 +139,5 @@ def test_a_draft_of_another_vocabulary_is_refused(subject: Subject, name: str) -
 
 
 def test_no_folder_of_its_form_is_refused() -> None:
-    with pytest.raises(ModelError, match=r"no folder with genai_config\.json"):
+    with pytest.raises(ModelError, match=r"not a folder with genai_config\.json"):
         as_read_by("onnxruntime", "dense", "nowhere")

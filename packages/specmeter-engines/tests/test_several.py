@@ -61,5 +61,5 @@ def test_what_is_of_no_engine_of_the_run_is_refused(tmp_path: Path) -> None:
     engine = load_engine("several", engines=("embedded",))
     target = model_of(ONLY, "dense", "bench:dense")
     arm = Arm(id="dense/none", target="dense", role="baseline")
-    with pytest.raises(ExperimentError, match="names none of the engines of this run"):
+    with pytest.raises(ExperimentError, match="does not start with an engine of this run"):
         engine.start(Launch(arm, target, None, tmp_path / "log"))

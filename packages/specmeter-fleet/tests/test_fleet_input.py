@@ -25,8 +25,8 @@ from specmeter_fleet.worker import environment
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("devices: [{name: a}, {name: a}]", "the name 'a' is there twice"),
-        ("devices: [{name: a, resource: gpu}, {name: b, resource: gpu}]", "the resource 'gpu' is there twice"),
+        ("devices: [{name: a}, {name: a}]", "the name 'a' is listed twice"),
+        ("devices: [{name: a, resource: gpu}, {name: b, resource: gpu}]", "the resource 'gpu' is listed twice"),
         ("devices: [{name: a, gpus: 1}]", "gpus"),
         ("adress: auto\ndevices: [{name: a}]", "adress"),
         ("devices: []", "devices"),
@@ -50,7 +50,7 @@ def test_what_is_not_a_fleet_is_refused(on: str) -> None:
 def test_devices_of_a_cluster_are_its_resources() -> None:
     fleet = of_cluster("ray://h:1", {"CPU": 8, "specmeter-b": 1, "specmeter-a": 1, "node:10.0.0.1": 1})
     assert [it.name for it in fleet.devices] == ["a", "b"]
-    with pytest.raises(UsageError, match="no node of this cluster has a device"):
+    with pytest.raises(UsageError, match="no node of this cluster offers a device"):
         of_cluster("ray://h:1", {"CPU": 8})
 
 
@@ -121,7 +121,7 @@ def test_unlike_answers_are_refused_by_name() -> None:
     refuse = head._refuse_unlike  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(UsageError, match=r"b has 0\.0\.9"):
         refuse({"a": {"same": {}}, "b": {"specmeter": "0.0.9"}})
-    with pytest.raises(UsageError, match="engine is not the same on two devices: x 1 on a, x 2 on b"):
+    with pytest.raises(UsageError, match="engine differs between devices: x 1 on a, x 2 on b"):
         refuse({"a": {"same": {"engine": "x 1"}}, "b": {"same": {"engine": "x 2"}}})
     refuse({"a": {"same": {"engine": "x 1"}}, "b": {"same": {"engine": "x 1"}}})
 

@@ -107,10 +107,10 @@ def test_a_part_that_is_missing_is_said_by_the_experiment(parts: list[Part], tmp
 
 def test_parts_that_did_not_measure_the_same_are_refused(parts: list[Part], tmp_path: Path) -> None:
     other = measured(tmp_path, "other", "only.invocations=[1]", "generation.max_tokens=17")
-    with pytest.raises(StoreError, match=r"device-9 did not measure the same: experiment\.generation\.max_tokens"):
+    with pytest.raises(StoreError, match=r"device-9 measured something else: experiment\.generation\.max_tokens"):
         merged([parts[0], Part(other, "device-9", 1)], tmp_path / "merged")
     assert not RunStore.exists(tmp_path / "merged")
-    with pytest.raises(StoreError, match="holds invocation 1 and not only 0"):
+    with pytest.raises(StoreError, match="contains invocation 1, not only 0"):
         merged([Part(parts[1].folder, "device-1", 0)], tmp_path / "again")
 
 
@@ -121,7 +121,7 @@ def test_parts_may_follow_other_rules_for_disturbed_blocks(parts: list[Part], tm
 
 
 def test_an_invocation_that_there_is_not_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ExperimentError, match=r"only\.invocations: 3 is none of the 3"):
+    with pytest.raises(ExperimentError, match=r"only\.invocations: 3 is not one of the 3"):
         loaded(tmp_path, "only.invocations=[3]")
 
 

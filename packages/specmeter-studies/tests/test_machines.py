@@ -153,7 +153,7 @@ def test_bandwidth_is_given_named_or_openly_unknown() -> None:
     assert [it.bandwidth_bytes_per_s for it in merge(both).machines] == [819.2e9, None]
     named = merge(both, {"ultra": 800e9, "pro": "M2 Pro"})
     assert [it.bandwidth_bytes_per_s for it in named.machines] == [800e9, 204.8e9]
-    with pytest.raises(UsageError, match="no machine here is called that"):
+    with pytest.raises(UsageError, match="no such machine"):
         merge(both, {"elsewhere": 1e9})
     with pytest.raises(UsageError, match="is not in the catalogue"):
         merge(both, {"pro": "Abacus 3000"})
@@ -254,9 +254,9 @@ def test_the_command_reads_reports_of_one_name(tmp_path: Path, capsys: pytest.Ca
     ("arguments", "said"),
     [
         (["--bandwidth", "pro=200"], "only with --machines"),
-        (["--machines", "--bandwidth", "200"], "does not name a run"),
-        (["--machines", "--bandwidth", "pro=-1"], "no bandwidth in GB/s"),
-        (["--machines", "--bandwidth", "other=200"], "no machine here is called that"),
+        (["--machines", "--bandwidth", "200"], "not a run and a bandwidth"),
+        (["--machines", "--bandwidth", "pro=-1"], "not a bandwidth in GB/s"),
+        (["--machines", "--bandwidth", "other=200"], "no such machine"),
     ],
 )
 def test_flags_that_cannot_be(

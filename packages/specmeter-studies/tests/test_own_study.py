@@ -163,7 +163,7 @@ def ruled(data):
     folder = own(HEAD + claims + table, extra=code)
     assert invoke(["study", "run", str(folder), "--dry-run"]) == 2
     refused = capsys.readouterr().err
-    assert "names code of its folder (extra.made, extra.ruled)" in refused
+    assert "uses Python code from its folder (extra.made, extra.ruled)" in refused
     assert "--trust" in refused
     assert not Path("ran").exists()
     with pytest.raises(UsageError, match="--trust"):

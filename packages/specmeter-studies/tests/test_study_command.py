@@ -137,7 +137,7 @@ def test_another_order_does_not_go_on_in_the_same_folder(
     install(monkeypatch, "demo")
     assert invoke(["study", "run", NAME, *MOCK, *INTERRUPT, "--out", "here"]) == 130
     assert invoke(["study", "run", NAME, *MOCK, "--out", "here"]) == 2
-    assert "name another folder with --out" in capsys.readouterr().err
+    assert "choose another folder with --out" in capsys.readouterr().err
     assert invoke(["study", "run", NAME, *MOCK, *INTERRUPT, "--out", "here", "--new"]) == 2
 
 
@@ -300,7 +300,7 @@ def test_help_tells_the_variants_of_each_study(capsys: pytest.CaptureFixture[str
         (["--variant", "bench"], "no part of stand-in has it"),
         (["--faithful"], "no part of stand-in has it"),
         (["--model", "mo=x.gguf"], "did you mean moe?"),
-        (["--model", "x.gguf"], "not of the form NAME=REFERENCE"),
+        (["--model", "x.gguf"], "not NAME=REFERENCE"),
         (["--model", "moe=a", "--model", "moe=b"], "given twice"),
         (["--set", "demo.design.bloks=2"], "did you mean 'blocks'"),
     ],
@@ -315,7 +315,7 @@ def test_what_cannot_be_asked_for(
 
 def test_folders_that_are_no_studies(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert invoke(["study", "show"]) == 2
-    assert "holds no studies" in capsys.readouterr().err
+    assert "contains no studies" in capsys.readouterr().err
     assert invoke(["study", "show", str(tmp_path)]) == 2
     (tmp_path / "study.json").write_text('{"study": "x", "made_at": 1, "parts": [{"name": "../x"}]}', encoding="utf-8")
     assert invoke(["study", "show", str(tmp_path)]) == 2

@@ -140,7 +140,7 @@ def test_several_parts_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_what_is_no_run_or_no_study_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError):
         from_run(NAME, tmp_path)
-    with pytest.raises(UsageError, match="no study is called"):
+    with pytest.raises(UsageError, match="no such study"):
         from_run("unknown", measured(tmp_path))
 
 

@@ -35,12 +35,12 @@ Seconds = Annotated[float, Field(ge=0, le=1e9)]
 
 
 class AdviceQuestion(Record):
-    """The question: enough to go on with it, and to ask it again. Paths are absolute."""
+    """The question: enough to continue with it, and to ask it again. Paths are absolute."""
 
     target: str
     """A model reference; with `from_file` empty where the file says it; of servers what they call it."""
     urls: Annotated[tuple[Url, ...], Field(max_length=16, exclude_if=lambda value: not value)] = ()
-    """Servers that run and are chosen among; the first decodes plainly. None: specmeter starts them."""
+    """Servers that run and are chosen among; the first decodes without speculation. None: specmeter starts them."""
     drafts: tuple[str, ...] = ()
     """Model references that were named; others may be found."""
     find_drafts: bool = True
@@ -77,7 +77,7 @@ class ArmOutcome(Record):
 
     arm_id: str
     predicted: Estimate | None = None
-    """Speedup over plain decoding that the screen expects."""
+    """Speedup over no speculation that the screen expects."""
     raced: Estimate | None = None
     """The same as the race measured it."""
     confirmed: Estimate | None = None
@@ -116,7 +116,7 @@ class AdviceOfKind(Record):
     kind: str
     decision: Decision
     arm: Arm | None
-    """The arm to use; None where plain decoding is best, or nothing is shown."""
+    """The arm to use; None where decoding without speculation is best, or nothing is shown."""
     speedup: Estimate | None
 
 
@@ -130,10 +130,10 @@ class TriedSettings(Record):
     engine: dict[SettingName, int | str]
     """What differs from the default."""
     speedup: Estimate | None = None
-    """Rate over that of the default, of plain decoding or of a draft, whichever was ahead."""
+    """Rate over that of the default, of decoding without speculation or of a draft, whichever was ahead."""
     blocks: int = 0
     code: Literal["chosen", "not-faster", "failed"]
-    """`chosen`: in force for all that was measured later, plain decoding included."""
+    """`chosen`: in force for all that was measured later, decoding without speculation included."""
     why: str = ""
 
     @property
@@ -143,7 +143,7 @@ class TriedSettings(Record):
 
 
 class StageRun(Record):
-    """A stage that was carried out, or begun."""
+    """A stage that was carried out, or started."""
 
     stage: Stage
     folder: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
@@ -156,7 +156,7 @@ class StageRun(Record):
     sessions: int = 0
     prompts: int = 0
     disturbed: Disturbance | None = None
-    """The worst block that was excluded."""
+    """The most disturbed block."""
 
 
 class Changed(Record):
@@ -180,95 +180,95 @@ class Again(Record):
 
 
 class Advice(Record):
-    """What is advised for one target on one machine."""
+    """Advice for one target on one machine."""
 
     version: Literal[1] = 1
     asked: AdviceQuestion
     made_at: float
     """Seconds since the epoch."""
     finished: bool = False
-    """False: it was interrupted, or goes on; what is said is the best so far."""
+    """False: it was interrupted or is running, and this is the best so far."""
     decision: Decision = "undecided"
     basis: Basis = "predicted"
     arm: Arm | None = None
-    """The arm to use, or the best so far; None for plain decoding."""
+    """The arm to use, or the best so far; None: no speculation."""
     speedup: Estimate | None = None
-    """Of `arm` over plain decoding (of the best other arm where it is left off), by `basis`."""
+    """Speedup of `arm` (or of the best other arm if speculation is off) over no speculation, from the stage `basis`."""
     over_prompts: Estimate | None = None
-    """The same speedup with the interval for other prompts like those of the confirmation; None for fewer than four of
-    them, under load, and before the confirmation."""
+    """The same with an interval over prompts like those of the confirmation; None before it, under load, or with
+    fewer than four prompts."""
     rival: str = ""
-    """Id of an arm that may be more than 2 % faster than `arm`, by the prompts of both halves: one or the other."""
+    """Id of an arm that may be more than 2% faster than `arm`."""
     speedup_of: str | None = None
-    """Id of the arm that `speedup` is of, where it is not `arm`: the best of those that do not help."""
+    """Id of the arm that `speedup` belongs to, if it is not `arm`."""
     tau: Estimate | None = None
-    """Tokens that each step of this arm emits; over `speedup`, what a step costs in plain ones."""
+    """Tokens per step of this arm; divided by `speedup`: cost of a step in steps without speculation."""
     verdict: Verdict | None = None
-    """Of the stage that `basis` names; None for a prediction."""
+    """Verdict of the stage `basis`; None for a prediction."""
     doubts: Annotated[tuple[str, ...], Field(exclude_if=lambda value: not value)] = ()
-    """Checks that make it worse than valid."""
+    """Ids of the checks that lower it."""
     why_undecided: str = ""
-    """A code: `interrupted`, `budget`, `not-told-apart`, `not-confirmed`, `too-noisy`, `busy`, `invalid`, `failed`;
+    """Why it is undecided: `interrupted`, `budget`, `not-told-apart`, `not-confirmed`, `too-noisy`, `busy`,
+    `invalid`, `failed`;
     empty otherwise. `changed` is only said by who reads it: it is not what was measured."""
     confirmation: Annotated[str, Field(pattern=r"^(confirm(-longer)?)?$")] = ""
-    """Folder of the confirmation that the answer is of; `confirm-longer` is that of the same arms in more blocks."""
+    """Folder of the confirmation behind the answer (`confirm-longer`: the same arms with more blocks)."""
     target: ModelIdentity | None = None
     draft: ModelIdentity | None = None
     engine: EngineIdentity | None = None
     host: Host | None = None
     baseline: Arm | None = None
     command: tuple[str, ...] = ()
-    """The line to paste, for the arm (or for plain decoding where it is left off); empty where the engine does
-    not say how it is served."""
+    """The command to paste; empty if the engine has none."""
     programs: tuple[str, ...] = ()
-    """Other programs that the line is written for whenever the advice is shown."""
+    """Other programs to print the command for."""
     by_kind: tuple[AdviceOfKind, ...] = ()
-    """Where kinds of text differ in what is best for them."""
+    """Answers per prompt type, if they differ."""
     arms: tuple[Arm, ...] = ()
-    """The arms of the grid, which `outcomes` name, and plain decoding: how each drafts and how long."""
+    """All candidates (named in `outcomes`) and the baseline."""
     outcomes: tuple[ArmOutcome, ...] = ()
-    """Every arm of the grid, the one advised first."""
+    """Outcome of every candidate, the advised one first."""
     settings: tuple[TriedSettings, ...] = ()
-    """Settings of the engine that were tried, where it was asked to."""
+    """Engine settings that were tried (`wide`)."""
     left_out: tuple[LeftOutDraft, ...] = ()
     made: AnswersMade | None = None
-    """How the answers were made that the answer rests on."""
+    """Type and amount of the outputs behind the answer."""
     stages: tuple[StageRun, ...] = ()
     seconds: Seconds = 0.0
-    """Time that all of it took."""
+    """Total time."""
     prompts_given: int = 0
-    """Prompts that were there; 0 where that is not known."""
+    """Number of prompts available; 0 if unknown."""
     prompts_used: int = 0
-    """Of these, the ones that were chosen or confirmed by."""
+    """Number of these that were used."""
     held_out: bool = True
-    """Whether it was confirmed on prompts that nothing was chosen by."""
+    """Whether it was confirmed on prompts not used for choosing."""
     again_of: str | None = None
-    """Certificate of the confirmation that this one repeats."""
+    """Certificate of the confirmation that this advice repeats."""
     again: Again | None = None
-    """What came of repeating it."""
+    """Result of repeating it."""
     uncertified: Doubt = ""
-    """Of a finished advice; only said by who reads it."""
+    """Why a finished advice is not certified; set when it is read."""
 
     @property
     def best(self) -> str | None:
-        """Id of the arm that the speedup is of."""
+        """Id of the arm that the speedup belongs to."""
         return self.arm.id if self.arm is not None else self.speedup_of
 
     def stage_of(self, basis: str) -> StageRun | None:
-        """The stage that predicted, raced or confirmed, as it was carried out last."""
+        """The last stage that predicted, searched or confirmed."""
         named = self.confirmation if basis == "confirmed" else ""
         made = {"predicted": "screen", "raced": "race", "confirmed": "confirm"}[basis]
         return next((it for it in reversed(self.stages) if it.stage == made and named in ("", it.folder)), None)
 
     @property
     def disturbed(self) -> Disturbance | None:
-        """The worst block that was excluded."""
+        """The most disturbed block."""
         found = [it.disturbed for it in self.stages if it.disturbed is not None]
         return max(found, key=lambda it: it.mean_percent, default=None)
 
     @property
     def served(self) -> Arm | None:
-        """The arm that the line to paste serves with: the safe one, without speculation, while nothing is decided."""
+        """The arm of the command to paste: no speculation while undecided."""
         return self.baseline if self.arm is None or self.decision == "undecided" else self.arm
 
 

@@ -8,7 +8,7 @@ specmeter-runs/advise-dense-20261121-201500/
     race/
     confirm/
 
-Whatever is decided is decided by what lies in these folders: a course that was interrupted reads them and goes on.
+Whatever is decided is decided by what lies in these folders: a course that was interrupted reads them and continues.
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ def advise(
     left_out: Sequence[LeftOutDraft] = (),
     fetching: Fetching = ONLINE,
 ) -> Advice:
-    """Find the best arm of a grid, or that none helps; or go on with it where `folder` was left.
+    """Find the best arm of a grid, or that none helps; or continue with it where `folder` was left.
 
-    An advice that was begun keeps the grid that it was begun with. Ctrl-C ends it with the best answer so far, which
-    says that it is interrupted. Raises `UsageError` for a budget that is too small, `ExperimentError`, `ModelError`,
+    An advice that was started keeps the grid that it was started with. Ctrl-C ends it with the best answer so far,
+    which says that it is interrupted. Raises `UsageError` for a budget that is too small, `ExperimentError`,
+    `ModelError`,
     `StoreError` for a folder that does not belong to this question or to these models, and `EngineError` where plain
     decoding does not work.
     """
@@ -69,7 +70,7 @@ def advise(
             duel(session, screen_answers(session))
         else:
             _race_and_confirm(session)
-        if session.advice.finished:  # otherwise more time would decide it, and the same command goes on
+        if session.advice.finished:  # otherwise more time would decide it, and the same command continues
             certify_advice(session.advice, folder)
     except KeyboardInterrupt:
         session.interrupted()

@@ -60,7 +60,7 @@ def again(
     *,
     fetching: Fetching = ONLINE,
 ) -> Advice:
-    """Confirm the advice in the folder `before` anew, into `folder`; or go on with that.
+    """Confirm the advice in the folder `before` again, into `folder`; or continue with that.
 
     Ctrl-C ends it like `advise`. Raises `UsageError` for an advice that was not finished, `ModelError` where its models
     are gone, `StoreError`, and `EngineError` where nothing can be measured.
@@ -101,7 +101,7 @@ def _begun(old: Advice, before: Path, folder: Path, certificate: str | None) -> 
     if (folder / ADVICE_NAME).is_file():
         there = read_advice(folder)
         if there.again_of != certificate:
-            raise StoreError(f"{folder}: holds another advice", fix="name another folder with --out")
+            raise StoreError(f"{folder}: contains another advice", fix="choose another folder with --out")
         return there
     advice = Advice(
         asked=old.asked,

@@ -68,7 +68,7 @@ def refuse_small_budget(asked: AdviceQuestion, grid: LoadedExperiment, *, offlin
 
         tokens = max(1, int(0.8 * min(grid.experiment.generation.max_tokens, TYPICAL_ANSWER) * asked.budget_s / least))
         raise UsageError(
-            f"--budget {duration(asked.budget_s)}: too short; an answer takes about {duration(each)} here, and "
+            f"--budget {duration(asked.budget_s)}: too short: an answer takes about {duration(each)} here, and "
             f"{MIN_IN_ALL} are needed",
-            fix=f"give --budget {math.ceil(least / 60)}m or more, or shorter answers (-n {tokens})",
+            fix=f"give --budget {math.ceil(least / 60)}m or more, or ask for shorter outputs (-n {tokens})",
         )

@@ -124,10 +124,10 @@ def find_candidates(
     named = [it for reference in dict.fromkeys(asked.drafts) if (it := search.named(reference)) is not None]
     if asked.drafts and not named:
         raise ModelError(
-            "--draft: none of them can be tried:\n"
+            "--draft: none of these draft models can be used:\n"
             + "\n".join(f"  {it.reference}: {it.why}" for it in search.left_out),
-            fix="name another (`specmeter models compare TARGET DRAFT` lists every condition), or none: then what lies "
-            "on this machine is tried, and n-grams",
+            fix="give another draft model (`specmeter models compare TARGET DRAFT` shows why), or leave --draft out "
+            "to try those on this machine and n-grams",
         )
     others = search.among(found_models() if found is None else found) if asked.find_drafts else []
     drafts = (*named, *others)
@@ -171,7 +171,7 @@ class _Search:
             if self._needs[target] > self.free_bytes:
                 raise UsageError(
                     f"{target}: weights and KV cache need {size(self._needs[target])}, "
-                    f"{size(self.free_bytes)} are free here",
+                    f"but {size(self.free_bytes)} is free",
                     fix="use a smaller model or quantization, a shorter context (-c), or close other programs",
                 )
 
@@ -310,13 +310,13 @@ def _target_parts(reference: str, path: Path) -> tuple[Header, ...]:
     if other is not None:
         raise ModelError(
             f"{reference} is {other}, not a causal language model",
-            fix="name the GGUF file of a model that writes text token by token",
+            fix="use a GGUF file of a model that generates text",
         )
     method = METHOD_BY_ARCHITECTURE.get(metadata.architecture or "")
     if method is not None:
         raise ModelError(
             f"{reference} is a draft model ({metadata.architecture}), not a target",
-            fix="name the model that it was made for, and this one with --draft",
+            fix="give the model that it was made for as the target, and this one with --draft",
         )
     return parts
 

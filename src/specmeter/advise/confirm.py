@@ -1,4 +1,4 @@
-"""The confirmation: what was chosen, and plain decoding, on fresh servers, in as many blocks as were fixed beforehand.
+"""The confirmation: what was chosen, and no speculation, on fresh servers, in as many blocks as were fixed beforehand.
 
 The runner-up of the race goes with it where the race leaves it within reach: of the two the better one on all prompts
 is advised. Where another arm of the race may be more than 2 % faster by all that was measured of both, the answer is
@@ -56,7 +56,7 @@ Shown = Literal["no-gain", "priced", "raced", "settled", "open"]
 confirmed alone: `priced`: predicted not to gain. `raced`: shown to be slower, or within 2 %. `settled`: some are
 neither, and little is expected to be lost by leaving them. `open`: none of these."""
 Ruling = Literal["gains", "here", "same", "none", "open", "invalid"]
-"""`gains`: faster than plain decoding, and on other prompts like these, too; `here`: faster on these; `same`: within
+"""`gains`: faster than no speculation, and on other prompts like these, too; `here`: faster on these; `same`: within
 2 %; `none`: not faster by 2 % or more; `open`: none of these is shown."""
 DECISIONS: dict[Ruling, Decision] = {
     "gains": "speculate",
@@ -144,7 +144,7 @@ def _longer(session: AdviseSession, found: Confirmed, arm: str, rival: str, of_k
     from specmeter.numbers.elimination import blocks_to_decide
 
     if RunStore.exists(session.folder / LONGER):
-        return MAX_BLOCKS_LONGER  # it goes on as it was begun
+        return MAX_BLOCKS_LONGER  # it continues as it was started
     if found.speedup is None:
         return 0
     arms = _arms(arm, rival, of_kind)
@@ -155,7 +155,7 @@ def _longer(session: AdviseSession, found: Confirmed, arm: str, rival: str, of_k
 
 
 def _room(session: AdviseSession, arms: int) -> int:
-    """Blocks of so many arms, plain decoding among them, for which there is time."""
+    """Blocks of this many arms, decoding without speculation among them, for which there is time."""
     return int(session.left() / (CONFIRMATION * session.plain_cell_s * arms))
 
 
@@ -242,7 +242,7 @@ def over_halves(
 
 
 def _arms(arm: str, rival: str, of_kind: Mapping[str, str]) -> list[str]:
-    """What is confirmed beside plain decoding."""
+    """What is confirmed next to no speculation."""
     return [it for it in dict.fromkeys([arm, rival, *of_kind.values()]) if it]
 
 

@@ -19,8 +19,9 @@ The page of tensorrt-llm calls the `decoding_type` of a draft model DraftTarget,
 Two of them can be told a draft length K by batch size, which is what a schedule says:
 
 - vllm: `num_speculative_tokens_per_batch_size: [[first, last, K], ...]`, sorted, from 1 on. K is at most
-  `num_speculative_tokens`, 0 for plain decoding. Gaps, and what lies behind the last range, have the K before them.
-  Sources: docs/features/speculative_decoding/dynamic_speculative_decoding.md, vllm/v1/spec_decode/dynamic/utils.py.
+  `num_speculative_tokens`, 0 for decoding without speculation. Gaps, and what lies behind the last range, have the K
+  before them. Sources: docs/features/speculative_decoding/dynamic_speculative_decoding.md,
+  vllm/v1/spec_decode/dynamic/utils.py.
 - tensorrt-llm, from 1.3 on: `draft_len_schedule: {last: K, ...}`. The first K is `max_draft_len`, and none is larger;
   behind the last there are no drafts. Sources: pull request 10860, tensorrt_llm/llmapi/llm_args.py. With pull request
   16888 (July 2026) one token is drafted where K is 0. Older versions read the keys as the first batch size.
@@ -76,11 +77,11 @@ def check_program(program: str) -> None:
         return
     near = difflib.get_close_matches(program, PROGRAMS, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
-    raise UsageError(f"--for {program[:80]}: unknown", fix=f"{hint}known: {', '.join(PROGRAMS)}")
+    raise UsageError(f"--for {program[:80]}: no such program", fix=f"{hint}use one of {', '.join(PROGRAMS)}")
 
 
 def written_for(program: str, arm: Arm | None, measured: tuple[str, ...]) -> Elsewhere:
-    """The choice `arm` (None: plain decoding) for a program; `measured` is llama-server's line for it.
+    """The choice `arm` (None: decoding without speculation) for a program; `measured` is llama-server's line for it.
 
     Raises `UsageError` for a program that is not known.
     """

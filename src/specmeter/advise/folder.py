@@ -32,11 +32,14 @@ def choose_folder(
         if held is None:
             return out, False
         if new:
-            raise StoreError(f"{out}: holds an advice already, and --new asks for another", fix="name another folder")
+            raise StoreError(
+                f"{out}: already contains an advice, and --new needs a new folder",
+                fix="choose another folder with --out",
+            )
         if not _same_question(held().asked, asked):
             raise StoreError(
-                f"{out}: holds the advice of another question",
-                fix="repeat the command that it was begun with, or name another folder with --out",
+                f"{out}: contains the advice for another question",
+                fix="repeat the command that started it, or choose another folder with --out",
             )
         return out, True
     for folder in (
@@ -61,7 +64,7 @@ def _held(folder: Path) -> Callable[[], Advice | Schedule] | None:
 def choose_again(
     before: str | None = None, *, out: Path | None = None, runs: Path = RUNS_FOLDER
 ) -> tuple[Path, Path, bool]:
-    """(folder of an advice or a schedule, folder to confirm it in anew, whether that was begun): the one that is
+    """(folder of an advice or a schedule, folder to confirm it in again, whether that was started): the one that is
     named, or the latest that was finished; an unfinished confirmation of it is resumed. Raises `StoreError` where
     there is none."""
     folders = sorted(find_folders(*ADVISED, runs=runs), key=lambda it: it.stat().st_mtime_ns)
@@ -71,7 +74,7 @@ def choose_again(
     else:
         older = next((it for it in reversed(advices) if advices[it].finished and advices[it].again_of is None), None)
         if older is None:
-            raise StoreError(f"{runs}: holds no finished advice", fix="ask for one with `specmeter advise TARGET.gguf`")
+            raise StoreError(f"{runs}: contains no finished advice", fix="get one with `specmeter advise TARGET.gguf`")
     if out is not None:
         return older, out, _held(out) is not None
     name = f"again-{older.name}"
@@ -98,7 +101,9 @@ def begun(asked: AdviceQuestion, grid: LoadedExperiment, folder: Path, left_out:
     if (folder / ADVICE_NAME).is_file():
         before = read_advice(folder)
         if not _same_question(before.asked, asked):
-            raise StoreError(f"{folder}: holds the advice of another question", fix="name another folder with --out")
+            raise StoreError(
+                f"{folder}: contains the advice for another question", fix="choose another folder with --out"
+            )
         return before if before.finished else before.model_copy(update={"asked": asked})
     return beginning(Advice(asked=asked, made_at=time.time(), left_out=tuple(left_out)), grid, folder)
 
@@ -110,7 +115,7 @@ def beginning(advice: Advice, grid: LoadedExperiment, folder: Path) -> Advice:
         write_inside(folder, GRID_NAME, grid.text.encode())
     except OSError as error:
         raise StoreError(
-            f"{folder}: cannot be written ({error.strerror})", fix="name another folder with --out"
+            f"{folder}: cannot be written ({error.strerror})", fix="choose another folder with --out"
         ) from None
     write_advice(advice, folder)
     return advice

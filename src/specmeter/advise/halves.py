@@ -26,7 +26,7 @@ MAX_LOADED = 4
 MAX_KINDS = 8
 APART = 8.0
 _MIN_APART = 4
-"""Prompts of a kind that are told apart by length."""
+"""Prompts of a kind that are distinguished by length."""
 
 
 class Halves(NamedTuple):
@@ -73,7 +73,7 @@ def kinds_by_length(prompts: Sequence[Prompt]) -> dict[str, str]:
 
 
 MAX_AT_ONCE = 8
-"""Clients that each have a prompt of their own, as far as there are so many."""
+"""Clients that each have a prompt of their own, as far as there are this many."""
 
 
 def prompts_of_half(asked: AdviceQuestion) -> int:

@@ -35,7 +35,7 @@ def advise_loads(
     *,
     fetching: Fetching = ONLINE,
 ) -> Schedule:
-    """Find what is best at each of `asked.clients`, or go on with it where `folder` was left.
+    """Find what is best at each of `asked.clients`, or continue with it where `folder` was left.
 
     Ctrl-C ends it with what is known so far. Raises as `advise` does, and says at how many clients; what was
     measured is kept then.
@@ -76,8 +76,8 @@ def again_loads(
     *,
     fetching: Fetching = ONLINE,
 ) -> Schedule:
-    """Confirm what a schedule decided anew, load by load, into `folder`; or go on with that. Loads at which nothing was
-    decided are left out.
+    """Confirm what a schedule decided again, load by load, into `folder`; or continue with that. Loads at which nothing
+    was decided are left out.
 
     Raises as `again` does, and `UsageError` for a schedule that decided nothing.
     """
@@ -97,12 +97,12 @@ def again_loads(
 
 
 def _finished(folder: Path, again_of: str | None = None) -> Schedule | None:
-    """The schedule of a folder where it has come to its end: nothing of it is written anew. Raises `StoreError`."""
+    """The schedule of a folder where it has come to its end: nothing of it is written again. Raises `StoreError`."""
     if sort_of(folder) != "schedule":
         return None
     there = read_schedule(folder)
     if there.again_of != again_of:
-        raise StoreError(f"{folder}: holds another schedule", fix="name another folder with --out")
+        raise StoreError(f"{folder}: contains another schedule", fix="choose another folder with --out")
     return there if there.finished else None
 
 
@@ -113,14 +113,14 @@ def _ended(folder: Path) -> Schedule:
 
 
 def _begin(schedule: Schedule, folder: Path) -> None:
-    """Begin a schedule in a folder, where it was not begun. Raises `StoreError`."""
+    """Begin a schedule in a folder, where it was not started. Raises `StoreError`."""
     if sort_of(folder) == "schedule":
         schedule = schedule.model_copy(update={"made_at": read_schedule(folder, examine=False).made_at})
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(
-            f"{folder}: cannot be written ({error.strerror})", fix="name another folder with --out"
+            f"{folder}: cannot be written ({error.strerror})", fix="choose another folder with --out"
         ) from None
     write_schedule(schedule, folder)
 

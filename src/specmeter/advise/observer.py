@@ -16,7 +16,7 @@ class AdviseObserver(MeasureObserver, Protocol):
     """Observer for progress displays; must not change the run."""
 
     def load_starting(self, clients: int, budget_s: float) -> None:
-        """The question of a schedule at so many clients, and what it may take."""
+        """The question of a schedule at this many clients, and what it may take."""
 
     def stage_starting(self, stage: Stage, arms: Mapping[str, Arm], left_s: float) -> None:
         """A stage begins, or a further block of the race: its arms, and what is left of the budget."""

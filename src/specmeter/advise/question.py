@@ -35,7 +35,7 @@ def ask(
     settings: Sequence[str] = (),
 ) -> AdviceQuestion:
     """The question, with paths from the root. Drafts are looked for where `find_drafts`, or none is named; of servers
-    that run (`urls`) the first decodes plainly.
+    that run (`urls`) the first decodes without speculation.
 
     Raises `UsageError` for what does not go together, and `ModelError` for what is not a reference.
     """
@@ -51,21 +51,24 @@ def ask(
         }
         if named := [option for option, value in options.items() if value]:
             raise UsageError(
-                f"{', '.join(named)}: {from_file} says that itself",
-                fix="leave --from out, or change the file with --set",
+                f"{', '.join(named)}: already set by {from_file}",
+                fix="leave --from out, or change the value in the file with --set",
             )
     elif urls:
         options = {"--draft": drafts, "--find": find_drafts, "--wide": wide}
         if named := [option for option, value in options.items() if value]:
-            raise UsageError(f"{', '.join(named)}: servers that run draft as they were started", fix="leave it out")
+            raise UsageError(
+                f"{', '.join(named)}: a running server's drafting cannot be changed",
+                fix="leave the option out, or restart the server with it",
+            )
     elif not target:
-        raise UsageError("advise: no target is named", fix="name a GGUF file (`specmeter advise big.gguf`)")
+        raise UsageError("advise: no target model given", fix="give a GGUF file: `specmeter advise big.gguf`")
     if prompts and kinds:
         raise UsageError(
-            "--kind: goes with the prompts of specmeter, and --prompts names yours", fix="leave one of them out"
+            "--kind: only selects among specmeter's own prompts, but --prompts gives yours", fix="leave one of them out"
         )
     if unknown := [it for it in kinds if it not in ALL_KINDS]:
-        raise UsageError(f"--kind {unknown[0][:80]}: unknown", fix=f"choose of {', '.join(ALL_KINDS)}")
+        raise UsageError(f"--kind {unknown[0][:80]}: no such prompt type", fix=f"use one of {', '.join(ALL_KINDS)}")
     refuse_bad_prompts(prompts)
     if clients:
         _refuse_clients(clients, goal, wide=wide)
@@ -93,19 +96,19 @@ def ask(
 def _refuse_clients(clients: Sequence[int], goal: Goal, *, wide: bool) -> None:
     """Raise `UsageError` for numbers of clients that cannot be asked about, and for what does not go with them."""
     if out := [it for it in clients if not 1 <= it <= MAX_CLIENTS]:
-        raise UsageError(f"--clients {out[0]}: is not between 1 and {MAX_CLIENTS}", fix="write --clients 1,2,4,8")
+        raise UsageError(f"--clients {out[0]}: not between 1 and {MAX_CLIENTS}", fix="write --clients 1,2,4,8")
     if len(set(clients)) < len(clients) or len(clients) > MAX_LOADS:
         raise UsageError(
-            f"--clients: {', '.join(map(str, clients[:20]))}: lists a number twice, or more than {MAX_LOADS} of them",
+            f"--clients: {', '.join(map(str, clients[:20]))}: a number is repeated, or there are more than {MAX_LOADS}",
             fix="write --clients 1,2,4,8",
         )
     if goal != "throughput":
         raise UsageError(
-            f"--goal {goal}: with --clients, total tokens per second are compared, prompts included",
-            fix="leave --goal out; `specmeter run --clients` shows latencies at each load",
+            f"--goal {goal}: does not work with --clients, which compares total tokens per second",
+            fix="leave --goal out; `specmeter run --clients` shows latencies for each number of clients",
         )
     if wide:
         raise UsageError(
-            "--wide: does not go with --clients",
-            fix="find the settings first (`specmeter advise --wide`), then give them with --clients",
+            "--wide: does not work with --clients",
+            fix="find the settings with `specmeter advise --wide`, then give them with --clients",
         )

@@ -1,7 +1,7 @@
 """The race: blocks of the arms that survive, until one is left, or there is no more time.
 
-An arm stays while any question needs it; plain decoding, too, is left out once it is shown to be slower, since the
-confirmation measures it again. The confirmation's share of the budget is not touched.
+An arm stays while any question needs it; decoding without speculation, too, is left out once it is shown to be slower,
+since the confirmation measures it again. The confirmation's share of the budget is not touched.
 
 A block that others disturbed is excluded by the run itself (`measure.calm`), whatever came out. Where blocks had to be
 given up the race ends, and without a calm one the advice says who took the machine.
@@ -105,7 +105,7 @@ class _Racing:
 
 
 def next_block(experiment: Experiment, arms: Sequence[Arm], block: int) -> tuple[Cell, ...]:
-    """The cells of a further block of these arms, in the row of their own square that begins with plain decoding."""
+    """The cells of a further block of these arms, in the row of their own square that begins with no speculation."""
     design, first = experiment.design, [arm.id for arm in arms if arm.role == "baseline"]
     turns = schedule.plan([arm.id for arm in arms], block + 1, 1, design.order, design.seed, first=first)
     return tuple(turn for turn in turns if turn.block == block)
@@ -144,7 +144,7 @@ def without_room(outcome: ArmOutcome) -> ArmOutcome:
 
 
 def questions_for(store: RunReader, outcomes: Sequence[ArmOutcome], baseline: str) -> list[RaceQuestion]:
-    """The questions that a race was begun with: a function of its run, and of what the screen expected."""
+    """The questions that a race was started with: a function of its run, and of what the screen expected."""
     there = [arm.id for arm in store.arms()]
     raced = sorted(
         (it for it in outcomes if it.arm_id in there),
@@ -158,7 +158,7 @@ def questions_for(store: RunReader, outcomes: Sequence[ArmOutcome], baseline: st
 
 
 def raced_outcome(outcome: ArmOutcome, first: Answered, blocks: int, failed: dict[str, str]) -> ArmOutcome:
-    """What has become of an arm by now, after so many blocks."""
+    """What has become of an arm by now, after this many blocks."""
     if not blocks:
         return outcome
     change: dict[str, Any] = {"stage": "race", "blocks": blocks, "than": None, "ratio": None}

@@ -1,7 +1,7 @@
 """A schedule: what is advised at each of several numbers of clients.
 
 Each number of clients is a question of its own, answered and proved like any other: screened, raced and confirmed
-against plain decoding at the same load. So a schedule is a folder of advices,
+against decoding without speculation at the same load. So a schedule is a folder of advices,
 
 specmeter-runs/schedule-dense-20261123-101500/
     schedule.json   what was asked
@@ -44,17 +44,17 @@ are decided to say."""
 
 
 class Schedule(Record):
-    """What is advised for one target on one machine, load by load."""
+    """Advice for one target on one machine, for several numbers of clients."""
 
     version: Literal[1] = 1
     asked: AdviceQuestion
-    """Its budget is that of all loads together."""
+    """The question; its budget is for all loads together."""
     made_at: float
     """Seconds since the epoch."""
     again_of: str | None = None
-    """Folder of the schedule whose answers are confirmed anew."""
+    """Folder of the schedule whose answers are confirmed again."""
     advices: tuple[Advice, ...] = ()
-    """As far as they were begun, the fewest clients first. Not in the file: each lies in a folder of its own."""
+    """The advices started so far, fewest clients first. Not in the file: each lies in a folder of its own."""
 
     @property
     def finished(self) -> bool:
@@ -69,7 +69,7 @@ class Schedule(Record):
 
     @property
     def pattern(self) -> Pattern:
-        """How the decisions go with the number of clients."""
+        """How decisions depend on the number of clients."""
         told = [it.decision == "speculate" for it in self.advices if is_decided(it)]
         whole = len(told) == len(self.asked.clients)
         if len(set(told)) < 2:
@@ -79,9 +79,8 @@ class Schedule(Record):
 
     @property
     def crossover(self) -> ExpectedCrossover | None:
-        """Where the confirmed speedup of what is best at each load is 1, with an interval that holds for all loads
-        together; None where it was not confirmed at two loads at least, or the decisions do not show that it crosses
-        once."""
+        """Number of clients at which the confirmed best speedup crosses 1, with a simultaneous interval over all
+        loads; None unless at least two loads are confirmed and it crosses once."""
         if self.pattern not in ("up to", "from"):
             return None
         confirmed = [it for it in self.advices if it.finished and it.basis == "confirmed" and it.verdict != "invalid"]
@@ -128,8 +127,8 @@ def read_schedule(folder: Path, *, examine: bool = True) -> Schedule:
     clients = found.asked.clients
     if not clients or list(clients) != sorted(set(clients)):
         raise UsageError(
-            f"{path}: is not a record of a schedule (asked.clients: the numbers do not rise)",
-            fix="name a file made by `specmeter advise --clients`",
+            f"{path}: is not a valid schedule (asked.clients: the numbers do not increase)",
+            fix="pass a file made by `specmeter advise --clients`",
         )
     advices = list(_advices(folder, found, examine=examine))
     made_at = advices[0].made_at if advices else found.made_at
@@ -210,8 +209,8 @@ def _advices(folder: Path, schedule: Schedule, *, examine: bool) -> Iterator[Adv
         loads = schedule.asked.clients if schedule.again_of is None else advice.asked.clients
         if (advice.asked.load, advice.asked.target, advice.asked.clients) != (clients, schedule.asked.target, loads):
             raise UsageError(
-                f"{place}: holds the advice of another question than its schedule",
-                fix="remove that folder and repeat the command; what it held is measured anew",
+                f"{place}: contains the advice for another question than its schedule",
+                fix="remove that folder and repeat the command, which measures it again",
             )
         yield _examined(advice, place) if examine else advice
 
@@ -244,7 +243,7 @@ def runs_of(folder: Path) -> list[Path]:
         case _:
             return [folder]
     if not found:
-        raise StoreError(f"{folder}: nothing was measured yet", fix="repeat the command that made it")
+        raise StoreError(f"{folder}: nothing has been measured yet", fix="repeat the command that made it")
     return found
 
 
@@ -253,7 +252,7 @@ def find_single_run(reference: str) -> Path:
     found = runs_of(find_run(reference))
     if len(found) > 1:
         named = ", ".join(map(str, found))
-        raise StoreError(f"{reference}: stands for {len(found)} runs, and one is needed", fix=f"name one: {named}")
+        raise StoreError(f"{reference}: contains {len(found)} runs, but this needs one", fix=f"pass one of: {named}")
     return found[0]
 
 

@@ -1,4 +1,5 @@
-"""The screen: every arm of the grid priced from one block of plain decoding, and what cannot win left out.
+"""The screen: every arm of the grid priced from one block of decoding without speculation, and what cannot win left
+out.
 
 Outputs are those of the baseline, so an arm's drafts on them are known by replay, exactly. What its steps cost comes
 from a short probe of whole steps (`laboratory.pre_measure`). What cannot be replayed follows from a *pilot*: one arm of
@@ -6,7 +7,7 @@ its kind, measured in the same block, whose counted steps are cut to the other l
 drafts cost (the target's own head), every length is a pilot, and what it was seen to gain is its prediction.
 
 Every prediction is a set of draws. Arms of one drafter share those of its costs, so how they compare is known better
-than how each compares with plain decoding; `ARM` is what they do not share, and what no input explains.
+than how each compares with no speculation; `ARM` is what they do not share, and what no input explains.
 
 An arm is left out for what its prediction says at its optimistic end, never for its point alone; the one exception are
 neighbours of one drafter within `TIE_MARGIN`, of which one stands for all. What has no prediction is not called slower.
@@ -50,7 +51,7 @@ ALLOWANCE = 0.05
 ALLOWANCE_S = (8.0, 30.0)
 """Least and most seconds of it."""
 LONGEST_PRICED = 16
-"""Costs of longer drafts go on from there: a probe of them would take longer than it is worth. Under load it is that
+"""Costs of longer drafts continue from there: a probe of them would take longer than it is worth. Under load it is that
 many tokens of all requests together, but `MIN_PRICED` of each."""
 MIN_PRICED = 6
 ARM = 0.015
@@ -185,7 +186,7 @@ def look(
 
 
 def selection_bias(forecasts: Sequence[ArmForecast]) -> float:
-    """The factor by which the best prediction is too high for being the best of so many."""
+    """The factor by which the best prediction is too high for being the best of this many."""
     known = [it.draws for it in forecasts if it.draws is not None]
     return float(np.exp(luck_of_best(np.stack(known)))) if len(known) > 1 else 1.0
 

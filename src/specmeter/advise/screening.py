@@ -32,12 +32,13 @@ if TYPE_CHECKING:
     from specmeter.store import RunReader
 
 MAX_RACED = 3
-"""Arms beside plain decoding, and one more where there are several kinds of text: most time of a race goes into arms
+"""Arms next to no speculation, and one more where there are several kinds of text: most time of a race goes into arms
 within a hair of one another."""
 
 
 def screen(session: AdviseSession) -> None:
-    """Plain decoding on the prompts to search by, and what every arm of the grid is expected to gain on them."""
+    """Decoding without speculation on the prompts to search by, and what every arm of the grid is expected to gain on
+    them."""
     whole = session.searched
     baselines = [arm.id for arm in whole.work.arms.values() if arm.role == "baseline"]
     plan = StagePlan(
@@ -156,8 +157,8 @@ def refuse_busy(session: AdviseSession, store: RunStore) -> None:
         now = max((it.engine.threads or host.logical_cores for it in session.arms.values()), default=None)
         threads = threads_beside(found.mean_percent, host, now) if found.cause == "others" else 0
         raise UsageError(
-            f"busy machine: {who} while plain decoding was measured, and goes on",
-            fix="wait until it ends and give the same command"
+            f"busy machine: {who} while the baseline was measured, and still is",
+            fix="wait until it ends and run the same command again"
             + (f", or leave it its cores with -t {threads}" if threads else "")
-            + ", or measure all the same with SPECMETER_DISTURBED=keep (the answer is suspect then)",
+            + ", or measure anyway with SPECMETER_DISTURBED=keep (the answer is then suspect)",
         )

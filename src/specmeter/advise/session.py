@@ -54,8 +54,8 @@ class _StoredPredictions:
 
 
 CELL_S = 8.0
-"""What a session of plain decoding should take in race and confirmation: longer texts are cut to this, where their
-length was not asked for."""
+"""What a session of decoding without speculation should take in race and confirmation: longer texts are cut to this,
+where their length was not asked for."""
 MIN_TOKENS = 24
 MAX_PROMPTS_MIB = 1024
 PROMPTS_SHARE = 32
@@ -105,7 +105,7 @@ class AdviseSession:
         self._parts: dict[str, Prepared] = {}
         baseline = next((arm for arm in found.work.arms.values() if arm.role == "baseline"), None)
         if baseline is None:
-            raise UsageError("advise: no arm is plain decoding", fix="add one with `method: none`")
+            raise UsageError("advise: no configuration without speculation", fix="add an arm with `method: none`")
         self.baseline = baseline
         kinds = kinds_by_length(first_pass(found.work.prompts[baseline.id]))
         prompts = {
@@ -135,7 +135,7 @@ class AdviseSession:
         return dict(self.whole.work.arms)
 
     def with_baselines(self, arms: Sequence[str]) -> list[str]:
-        """Plain decoding, and whatever else some arms are compared with."""
+        """Decoding without speculation, and whatever else some arms are compared with."""
         needed = (self.whole.work.arms[arm].baseline_id for arm in arms)
         return list(dict.fromkeys([self.baseline.id, *(it for it in needed if it is not None)]))
 
@@ -158,7 +158,7 @@ class AdviseSession:
         return self.on(self.halves.search)
 
     def on(self, prompts: Sequence[str]) -> Prepared:
-        """The whole grid on some prompts; for whole answers each of them by itself."""
+        """The whole grid on some prompts; for whole answers each of them on its own."""
         grid = self.whole.experiment
         turns = tuple((it,) for it in prompts) if self.whole_answers else grid.only.turns
         only = grid.only.model_copy(update={"prompts": tuple(prompts), "turns": turns})
@@ -227,7 +227,7 @@ class AdviseSession:
 
     @property
     def keeping(self) -> dict[str, object]:
-        """That servers go on from block to block and stage to stage, if they do, as a design has it."""
+        """That servers continue from block to block and stage to stage, if they do, as a design has it."""
         return ({"session": "run"} if keeps_servers(self.whole) else {}) | self.warming
 
     @property
@@ -249,7 +249,7 @@ class AdviseSession:
 
     @cached_property
     def plain_cell_s(self) -> float:
-        """Seconds that a session of plain decoding takes in race and confirmation."""
+        """Seconds that a session of decoding without speculation takes in race and confirmation."""
         cell, tokens = self._screened_cell_s, self.shorter
         return cell if tokens is None else cell * tokens / self.whole.experiment.generation.max_tokens
 
@@ -290,8 +290,7 @@ class AdviseSession:
         verdict: Verdict | None = None,
         **more: Any,
     ) -> None:
-        """Tell the best answer so far; where it is left off, `arm_id` is the best other arm, which `speedup` is
-        of."""
+        """Tell the best answer so far; where it is left off, `arm_id` is the best other arm, which `speedup` is of."""
         arm = None if arm_id is None or decision in LEAVES_OFF else self.whole.work.arms[arm_id]
         generation = self.whole.work.experiment.generation
         if more.get("finished") or more.get("why_undecided"):

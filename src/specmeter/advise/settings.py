@@ -1,8 +1,8 @@
 """Settings of the engine that are tried before anything is drafted for: threads, flash attention, type of the KV cache.
 
-Each is an alternative to the default on its own, tried greedily: plain decoding and one usual length of a draft run
-under every setting, in balanced blocks. What is shown to be faster is in force from then on, for plain decoding as for
-every configuration that is compared with it, so that a speedup is that of drafting alone.
+Each is an alternative to the default on its own, tried greedily: decoding without speculation and one usual length of a
+draft run under every setting, in balanced blocks. What is shown to be faster is in force from then on, for decoding
+without speculation as for every configuration that is compared with it, so that a speedup is that of drafting alone.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from specmeter.store import RequestRow, RunReader
 
 LENGTH = 4
-"""Of the draft that stands for all: verifying it asks more of the machine than plain decoding does."""
+"""Of the draft that stands for all: verifying it asks more of the machine than no speculation does."""
 KV_TYPE = "q8_0"
 PROMPTS = 2
 TOKENS = 48
 """Generated for each prompt, at most."""
 TRIAL_BLOCKS = 6
 SHARE = 0.25
-"""Of the budget; no further block is begun beyond it."""
+"""Of the budget; no further block is started beyond it."""
 
 
 def to_try(experiment: Experiment) -> Experiment:
@@ -52,9 +52,8 @@ def to_try(experiment: Experiment) -> Experiment:
     settings = list(alternatives(experiment.engine.settings, traits.settings, traits.kv_types, default_threads()))
     if not settings:
         raise UsageError(
-            f"--wide: the engine {experiment.engine.kind} leaves nothing to try of threads, flash attention and types "
-            "of the KV cache",
-            fix="leave --wide out, or leave one of these settings to it",
+            f"--wide: the engine {experiment.engine.kind} has no threads, flash attention or KV cache type left to try",
+            fix="leave --wide out, or remove one of these options",
         )
     ways = [ArmSpec(method="none")]
     if experiment.drafts:
@@ -87,7 +86,7 @@ def alternatives(
 def settle(session: AdviseSession) -> None:
     """Measure the settings that a session was made for by `to_try`; its advice says which are in force from now on.
 
-    Raises `EngineError` where plain decoding does not work.
+    Raises `EngineError` where decoding without speculation does not work.
     """
     plan = StagePlan(
         "settings",

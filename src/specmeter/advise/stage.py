@@ -43,7 +43,8 @@ class StagePlan:
 
 
 def prepared_for(whole: Prepared, plan: StagePlan, folder: Path) -> Prepared:
-    """The part of the grid that a stage measures; as its run has it, if the run was begun. Raises `ExperimentError`."""
+    """The part of the grid that a stage measures; as its run has it, if the run was started. Raises
+    `ExperimentError`."""
     place = folder / plan.name
     if RunStore.exists(place):
         begun = load(str(place / EXPERIMENT_NAME))
@@ -64,7 +65,7 @@ def prepared_for(whole: Prepared, plan: StagePlan, folder: Path) -> Prepared:
 
 
 def is_done(folder: Path) -> bool:
-    """Whether a stage came to its end: a certificate is issued last, and taken away when a run goes on."""
+    """Whether a stage came to its end: a certificate is issued last, and taken away when a run continues."""
     if not RunStore.exists(folder):
         return False
     with RunStore.open(folder, readonly=True) as store:
@@ -94,7 +95,8 @@ def stage_run(store: RunReader, stage: Stage, name: str, seconds: float) -> Stag
 
 
 def line_by(store: RunReader, baseline: Arm, arm: Arm, models: Mapping[str, ModelIdentity]) -> tuple[str, ...]:
-    """The line to paste for an arm, in the manner of the server that a stage started for plain decoding."""
+    """The line to paste for an arm, in the manner of the server that a stage started for decoding without
+    speculation."""
     session = next((it for it in store.sessions() if it.arm_id == baseline.id), None)
     return () if session is None else line_to_paste(arm, models, session)
 

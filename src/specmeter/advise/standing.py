@@ -42,7 +42,7 @@ class RaceQuestion:
     kind: str
     """Empty: on all prompts."""
     arms: tuple[str, ...]
-    """Ids; plain decoding first."""
+    """Ids; decoding without speculation first."""
 
 
 @dataclass(frozen=True)
@@ -107,12 +107,12 @@ def blocks_of(rows: Iterable[RequestRow]) -> Counter[str]:
 
 
 def refuse_failing(store: RunReader, rows: Iterable[RequestRow], baseline: str) -> dict[str, str]:
-    """The arms that failed. Raises `EngineError` if plain decoding is one of them."""
+    """The arms that failed. Raises `EngineError` if decoding without speculation is one of them."""
     failed = failed_arms(rows)
     if baseline in failed:
         raise EngineError(
-            f"plain decoding failed: {failed[baseline].splitlines()[0]}",
-            fix=f"see the logs in {store.folder}, and `specmeter doctor`",
+            f"the baseline (no speculation) failed: {failed[baseline].splitlines()[0]}",
+            fix=f"see the logs in {store.folder}, and run `specmeter doctor`",
         )
     return failed
 

@@ -118,7 +118,7 @@ def differences(advice: Advice, folder: Path) -> Iterator[Message]:
             yield Message("advice.unreadable", stage=stage.folder, problem=error.message)
             continue
         if stage.certificate_sha256 is None:
-            continue  # it goes on
+            continue  # it continues
         edited = any(it.check == CHANGED and it.severity == "invalid" for it in report.findings)
         if edited or report.certificate_sha256 != stage.certificate_sha256:
             yield Message("advice.stage_changed", stage=stage.folder)

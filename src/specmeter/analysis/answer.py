@@ -38,7 +38,7 @@ Decision = Literal[
 ]
 """- `speculate`: an arm's simultaneous interval lies above 1;
 - `do not speculate`: each arm's own lies below 1;
-- `no difference`: the best arm is shown to be within 2 % of plain decoding, which is simpler;
+- `no difference`: the best arm is shown to be within 2 % of decoding without speculation, which is simpler;
 - `depends on the text`: kinds of text disagree;
 - `not advised`: an arm gains, but failed more than a tenth of its requests;
 - `too few`: one of the first two would be said, of too few units to believe it;
@@ -70,74 +70,72 @@ class IncompleteArm(Record):
 
 
 class BestForKind(Record):
-    """The best arm on one kind of text."""
+    """The best arm for one prompt type."""
 
     kind: str
     arm_id: str
     speedup: Estimate
-    """With the interval that holds for all kinds and all arms that compete on this kind together."""
+    """With the simultaneous interval over all prompt types and candidates."""
     sign: Literal["gain", "loss", "open"]
-    """`gain`: that interval lies above 1, and the point at 1.02 or higher. `loss`: the interval of each arm that
+    """`gain`: the interval is above 1, and the point at least 1.02. `loss`: the interval of each arm that
     competes, adjusted for the number of kinds, lies below 1, and its point at 0.98 or lower."""
 
 
 class Answer(Record):
-    """What a run says about one target (under one setting of the engine, at one load), on all of its prompts or on one
-    kind."""
+    """Answer for one target (with one engine setting and load), over all prompts or one prompt type."""
 
     baseline_id: str
     kind: str = ""
-    """The kind of text; empty: all prompts of the run."""
+    """Prompt type; empty: all prompts."""
     load: Annotated[Load | None, Field(exclude_if=lambda value: value is None)] = None
-    """Requests at once; None: one after the other."""
+    """Parallel requests; None: one after another."""
     decision: Decision
     arm_id: str
-    """The arm to use, or the best of those that do not help."""
+    """The arm to use, or the best one if none helps."""
     speedup: Estimate
-    """The arm's own, as if it had been the only one."""
+    """With the arm's own interval."""
     speedup_simultaneous: Estimate
-    """With the interval that holds for all arms that compete."""
+    """With the simultaneous interval over all candidates."""
     gain: Gain
-    """The same speedup told in other ways: with prompts, by total time, over prompts."""
+    """The same speedup in other ways: including prompts, by total time, over prompts."""
     among: int = 1
-    """How many arms compete."""
+    """Number of candidates."""
     comparison: MarginTest
-    """What the simultaneous interval says about a difference of 2 %."""
+    """Test of a difference of 2% with the simultaneous interval."""
     units_advised: int | None = None
-    """About how many units would make that interval +-2 % (+-10 % where it is too noisy); None where there is none, or
-    beyond 200."""
+    """Units needed for that interval to be ±2% (±10% if noisy); None if unknown or above 200."""
     units_least: int = 3
-    """Fewer units cannot say "speculate"."""
+    """Minimum number of units for "speculate"."""
     resumes: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
-    """Whether the run was not measured to its end, and has so many units then."""
+    """Whether the unfinished run will have that many units when complete."""
     unit: Literal["block", "invocation"] = "block"
-    """Over what the intervals are: invocations where there are several."""
+    """Unit of the intervals: invocations if there are several."""
     by_kind: tuple[BestForKind, ...] = ()
-    """Every kind of text by itself; empty where there is one kind, or the answer is about one."""
+    """Each prompt type separately; empty if there is only one."""
     left_out: int = 0
-    """Prompts that do not count, since the arm or its baseline never completed them."""
+    """Prompts that do not count because the arm or its baseline never completed them."""
     prompts_given: int = 0
-    """Prompts that the arm was given; more than `gain.prompts` where some are left out."""
+    """Prompts given to the arm; more than `gain.prompts` if some do not count."""
     never_completed: int = 0
     """Prompts that the arm itself never completed."""
     failed: int = 0
-    """Requests that the arm failed in the whole run."""
+    """Failed requests of the arm in the whole run."""
     tried: int = 0
-    """Requests that it completed or failed."""
+    """Requests completed or failed."""
     behind: tuple[IncompleteArm, ...] = ()
-    """Arms that were given these prompts and do not compete, since they never completed some that others did."""
+    """Arms that do not compete because they never completed some of these prompts."""
     idle: tuple[str, ...] = ()
-    """Arms that drafted nothing at all; they do not compete."""
+    """Arms that do not compete because they drafted nothing."""
     elsewhere: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
-    """Other arms were given some kinds of text only, and compete there."""
+    """Whether other arms only ran some prompt types, and compete there."""
     stalls: Stalls | None = None
-    """Requests of the arm that were held up; None where none could be seen."""
+    """Stalled requests of the arm; None if none were seen."""
     baseline_stalls: Stalls | None = None
-    """Those of the baseline."""
+    """Stalled requests of the baseline."""
 
     @property
     def serves(self) -> str | None:
-        """The arm to serve with: the best one, or the baseline where none is faster; None where neither is shown."""
+        """The arm to serve with: the best, or the baseline if none is faster; None if undecided."""
         gains = self.decision == "speculate" or (
             self.decision == "depends on the text" and (self.speedup_simultaneous.low or 0.0) > 1
         )
@@ -152,7 +150,7 @@ def is_uninformative(low: float, high: float) -> bool:
 
 
 def least_units(among: int) -> int:
-    """Blocks (or invocations) that "speculate" needs where so many arms compete.
+    """Blocks (or invocations) that "speculate" needs where this many arms compete.
 
     Of simulated runs in which nothing helps, with requests at one of two speeds, the most that said "speculate" were
     (1 to 6 prompts, speeds 5 % to twofold apart, 10 to 50 % at the slower one): 2 blocks 7 % (one arm); 3 blocks 3 %,
@@ -276,7 +274,7 @@ def _decision(choices: Mapping[str, Choice], best: Choice) -> Decision:
 
 
 def _of_kind(kind: str, choices: Mapping[str, Choice], kinds: int) -> BestForKind:
-    """The best arm on one of so many kinds."""
+    """The best arm on one of this many kinds."""
     arm_id, best = _best(choices)
     together = best.compared * kinds
     speedup = simultaneous(best.speedup, together)
@@ -289,7 +287,7 @@ def _of_kind(kind: str, choices: Mapping[str, Choice], kinds: int) -> BestForKin
 
 
 def _loses(speedup: Estimate, kinds: int) -> bool:
-    """Whether an arm is slower on one of so many kinds, by a difference that matters (2 %)."""
+    """Whether an arm is slower on one of this many kinds, by a difference that matters (2 %)."""
     return _interval(simultaneous(speedup, kinds))[1] < 1 and speedup.point <= 1 - MARGIN
 
 

@@ -37,7 +37,7 @@ class AnswersMade(Record):
     multi_turn: int = 0
     """Prompts with turns before them."""
     prompt_cache: bool = False
-    """Whether requests may go on from what a server had read."""
+    """Whether requests may continue from what a server had read."""
     under_load: bool = False
     untemplated: tuple[str, ...] = ()
     """Targets without a chat template, whose chats were continued as plain text."""

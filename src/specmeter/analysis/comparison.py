@@ -53,54 +53,54 @@ class ArmComparison(Record):
     verdict: Verdict | None
     """The worse one; None where a run was not checked."""
     prompts: int
-    """That both runs completed in every block."""
+    """Prompts that both runs completed in every block."""
     reference_rate: Estimate | None
-    """tok/s over the shared prompts, as a geometric mean over blocks; None where it is false."""
+    """tok/s over the shared prompts, geometric mean over blocks; None if invalid."""
     other_rate: Estimate | None
-    """The same of the other run: over the reference's it is `rate`."""
+    """The same for the other run; divided by the reference's: `rate`."""
     rate: Estimate | None
-    """Rate of the other run / rate of the reference, over the shared prompts; None where one of them is false."""
+    """Rate of the other run / rate of the reference, over the shared prompts; None if one is invalid."""
     speedup: Estimate | None
-    """The same of the speedups; None for baselines."""
+    """The same for the speedups; None for baselines."""
     conclusion: Conclusion | None
-    """Of the measure that was asked for; see `conclude`. None for baselines where speedups were asked for."""
+    """Conclusion about the chosen measure; see `conclude`. None for baselines where speedups were asked for."""
 
 
 class Difference(Record):
-    """Something that is not the same in two runs."""
+    """A difference between two runs."""
 
     what: str
     """`engine version`, `model dense`, ..."""
     reference: str
     other: str
     of_work: bool = False
-    """The runs were asked for different things: other lengths, or other sampling. A loss is then not a regression."""
+    """Whether different work was requested, such as other lengths or sampling. A loss is then not a regression."""
 
 
 class RunComparison(Record):
-    """A run against the reference."""
+    """A run compared with the reference."""
 
     reference: str
     """Name of the run's folder."""
     other: str
     measure: Measure
     threshold: float
-    """A regression is a loss of more than this share, at the same work."""
+    """A loss of more than this share is a regression."""
     arms: tuple[ArmComparison, ...]
     differences: tuple[Difference, ...]
     only_reference: tuple[str, ...]
     """Arms that the other run does not have."""
     only_other: tuple[str, ...]
     shared_requests: int = 0
-    """Requests that are in both runs, to the last digit: measured once."""
+    """Identical requests in both runs (measured once)."""
     asked: Annotated[tuple[Arm, ...], Field(exclude=True)] = ()
-    """What the arms of the reference are, for those who name them."""
+    """The arms of the reference."""
     reference_crossovers: tuple[Crossover, ...] = ()
-    """Up to how many clients speculation pays in the reference, where it was measured with several."""
+    """Up to how many clients speculation pays in the reference, if measured."""
     other_crossovers: tuple[Crossover, ...] = ()
-    """The same of the other run."""
+    """The same for the other run."""
     same_data: bool = False
-    """All that could be compared was measured once: the runs hold the same data."""
+    """Whether both runs contain the same data."""
 
     def of(self, conclusion: Conclusion) -> tuple[ArmComparison, ...]:
         """Arms with this conclusion."""
@@ -108,12 +108,12 @@ class RunComparison(Record):
 
     @property
     def other_work(self) -> tuple[Difference, ...]:
-        """In what the runs were asked to do different things."""
+        """Differences in the work requested."""
         return tuple(difference for difference in self.differences if difference.of_work)
 
     @property
     def failed(self) -> bool:
-        """Whether a regression is shown, or a number that was to be compared is false."""
+        """Whether there is a regression, or a compared number is invalid."""
         return bool(self.of("regression") or self.of("invalid"))
 
 
@@ -216,23 +216,21 @@ def _completed(rates: Rates) -> Rates:
 def refuse_threshold(threshold: float) -> None:
     """Raise `UsageError` for what is not a share from 0 to 0.9."""
     if not 0 <= threshold <= 0.9:
-        raise UsageError(
-            f"threshold is {threshold:g}, which is not a share from 0 to 0.9", fix="give 0.03 for 3 percent"
-        )
+        raise UsageError(f"threshold is {threshold:g}, not between 0 and 0.9", fix="use 0.03 for 3%")
 
 
 def compare_runs(
     reference: Side, other: Side, *, measure: Measure = "rate", threshold: float = 0.02, level: float = 0.95
 ) -> RunComparison:
-    """Hold a run against the reference. Raises `UsageError` where they have no arm in common."""
+    """Hold a run against the reference. Raises `UsageError` where they have no configuration in common."""
     refuse_threshold(threshold)
     mine = {arm.id: arm for arm in reference.report.arms if arm.role != "control"}
     theirs = {arm.id: arm for arm in other.report.arms if arm.role != "control"}
     shared = [arm_id for arm_id in mine if arm_id in theirs]
     if not shared:
         raise UsageError(
-            f"{reference.name} and {other.name} have no arm in common",
-            fix="compare runs of one experiment; `specmeter show` lists the arms of each",
+            f"{reference.name} and {other.name} have no configuration in common",
+            fix="compare runs of one experiment; `specmeter show` lists their configurations",
         )
     measured = [[side.requests.get(arm_id, frozenset()) for arm_id in shared] for side in (reference, other)]
     once = sum(len(ours & theirs) for ours, theirs in zip(*measured, strict=True))

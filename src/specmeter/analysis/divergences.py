@@ -2,7 +2,7 @@
 
 A request is compared with its *reference*: that of an arm with the answer of its baseline to the same prompt in the
 same block, that of a baseline with its own first answer. Arms with synthetic acceptance are left out. Under load, an
-arm is compared with its baseline under the same load, and the baseline with plain decoding by one client: the control
+arm is compared with its baseline under the same load, and the baseline with no speculation by one client: the control
 says what the load alone does to outputs. An output that merely continues after the other ends does not differ, and a
 token whose id the engine never sent does not count.
 """

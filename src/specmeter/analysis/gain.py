@@ -40,25 +40,25 @@ if TYPE_CHECKING:
 
 
 class Gain(Record):
-    """A speedup, told in every way that a reader may mean; all on the same prompts."""
+    """A speedup in every usual definition, all on the same prompts."""
 
     decoding: Estimate
     """Decode rate relative to the baseline: geometric mean over blocks. Of an arm under load what its speedup is made
     of (`analysis.load.summary`): total tokens per second with clients, time per output token with a rate."""
     with_prompt: Estimate
-    """Generated tokens over the time of prompt and decoding together, relative to the baseline."""
+    """Generated tokens / time including prompts, relative to the baseline."""
     pooled: Estimate
-    """All tokens over all decode time of the run (of the steady windows), relative to the baseline."""
+    """All tokens / all decode time of the run (or steady windows), relative to the baseline."""
     prompts: int
-    """Prompts that both completed."""
+    """Prompts completed by both."""
     lowest: float | None
     """Speedup of the slowest prompt, over all blocks; None under load, where prompts share the machine."""
     highest: float | None
     over_prompts: Estimate | None
-    """The geometric mean over prompts, with the interval for other prompts of this mixture; of a `Choice`, one that
-    holds for all arms that compete."""
+    """Geometric mean over prompts, with the interval for similar prompts; in a `Choice`, simultaneous over all
+    candidates."""
     completed: int
-    """Prompts of a block that one side, or both, lack, completed as the other blocks let expect."""
+    """Prompts missing in a block, filled in from the other blocks."""
 
     @property
     def pooled_differs(self) -> float:
@@ -110,7 +110,7 @@ def speedup_over_prompts(
 ) -> Estimate | None:
     """The geometric mean over prompts, with the interval for other prompts like these: `logs` are units x prompts.
 
-    `among` for intervals that hold for so many arms together (Bonferroni); `doubt` is that of completed values. None
+    `among` for intervals that hold for this many arms together (Bonferroni); `doubt` is that of completed values. None
     for fewer than `MIN_PROMPTS`, for a single unit, where something is missing or most was completed, and where
     prompts do not differ at all.
     """

@@ -7,7 +7,8 @@ blocks repeat each other only where each block holds the same prompts. So:
   both sides;
 - a prompt that one side, or both, lack in a block is completed there as the other blocks let expect
   (`numbers.stats.additive`): an arm that fails on its slow prompts would look faster otherwise;
-- where prompts and blocks cannot be told apart, nothing is completed, and each block counts what both completed in it.
+- where prompts and blocks cannot be distinguished, nothing is completed, and each block counts what both completed in
+it.
 """
 
 from __future__ import annotations

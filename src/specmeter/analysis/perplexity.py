@@ -58,16 +58,16 @@ def windows_of(tokens: int, context: int, stride: int = 0) -> Windows:
     Raises `UsageError` for a context below 16, a stride that does not fit into a window, and a text too short for one.
     """
     if context < 16:
-        raise UsageError(f"windows of {context} tokens", fix="use a --context of 16 or more")
+        raise UsageError(f"--context: windows of {context} tokens are too short", fix="use --context 16 or more")
     length = window_length(context, stride)
     if not 0 <= stride < length:
         raise UsageError(
-            f"a stride of {stride} does not fit into windows of {length} tokens", fix=f"use one below {context}"
+            f"a stride of {stride} does not fit in windows of {length} tokens", fix=f"use one below {context}"
         )
     count = tokens // length if not stride else -(-max(0, tokens - length) // stride)
     if count < 1:
         raise UsageError(
-            f"the text has {tokens} tokens; one window takes {length}{' and one more' if stride else ''}",
+            f"the text has {tokens} tokens; one window needs {length}{' and one more' if stride else ''}",
             fix="give a longer text, or a smaller --context",
         )
     return Windows(count, length, stride or length, length - stride - 1 if stride else length // 2)
@@ -105,7 +105,7 @@ def relative(ours: Sequence[float], theirs: Sequence[float], scored: int, *, lev
     `ours` and `theirs` are mean surprises by window. Raises `UsageError` when the windows are not the same number.
     """
     if len(ours) != len(theirs) or not len(ours):
-        raise UsageError("perplexities over different windows", fix="measure both with the same text and context")
+        raise UsageError("these perplexities use different windows", fix="measure both with the same text and context")
     difference = np.asarray(ours, dtype=np.float64) - np.asarray(theirs, dtype=np.float64)
     return perplexity(difference.tolist(), scored, level=level).model_copy(
         update={"unit": "x", "method": f"paired over {len(difference)} windows; Student t"}

@@ -42,13 +42,13 @@ class PositionRate(Record):
     """Acceptance of one position of an arm's drafts."""
 
     position: int
-    """Place of the token in its draft, from 1."""
+    """Position in the draft, from 1."""
     drafted: int
-    """Steps whose draft was so long."""
+    """Steps with a draft token at this position."""
     reached: int
-    """Those of them in which every token before it was accepted."""
+    """Of these, steps in which all earlier draft tokens were accepted."""
     accepted: int
-    """Those in which it was accepted, too."""
+    """Of these, steps in which this one was accepted."""
     conditional: Estimate | None
     """Accepted / reached; None where no step got so far."""
     unconditional: Estimate
@@ -56,31 +56,31 @@ class PositionRate(Record):
 
 
 class AcceptedLength(Record):
-    """Steps of an arm that accepted just so many tokens of their draft."""
+    """Steps of an arm that accepted exactly this many tokens of their draft."""
 
     accepted: int
     """Tokens accepted, from 0."""
     steps: int
-    """Steps that did so, of all that had a draft."""
+    """Steps that accepted this many."""
     share: Estimate
     """Of the steps that had a draft."""
 
 
 class ArmPositions(Record):
-    """An arm on the prompts of one kind, or on all of them."""
+    """An arm on one prompt type, or on all."""
 
     arm_id: str
-    """The arm."""
+    """Id of the configuration."""
     kind: str
-    """Kind of text; `all` for all together."""
+    """Prompt type; `all` for all together."""
     prompts: int = 0
-    """Prompts behind it."""
+    """Number of prompts."""
     drafts: int = 0
-    """Steps that had a draft."""
+    """Steps with a draft."""
     positions: tuple[PositionRate, ...] = ()
     lengths: tuple[AcceptedLength, ...] = ()
     missing: Message | None = None
-    """Why there is nothing, where there is nothing: the engine shows no steps."""
+    """Why there is no data: the engine reports no steps."""
 
 
 def positions(run: RunReader, tallies: Tallies | None = None) -> tuple[ArmPositions, ...]:

@@ -55,7 +55,7 @@ class ArmProgress(Record):
 
 
 class Progress(Record):
-    """How far a run has come. Interim: unfinished, unchecked, and no result."""
+    """Progress of a run. Interim: unfinished, unchecked, and no result."""
 
     name: str
     """Of the experiment."""

@@ -57,61 +57,61 @@ class RunReport:
     """What a run folder says."""
 
     folder: Path
-    """Where the run lies."""
+    """Folder of the run."""
     name: str
     """Of the experiment."""
     study: str | None
-    """The study that the experiment says it belongs to."""
+    """Study that the experiment belongs to."""
     state: RunState
-    """How far the run has come, and how many requests failed."""
+    """Progress of the run and number of failed requests."""
     arms: tuple[Arm, ...]
-    """What was asked for, baselines and controls included; what was measured of them is in `summary`."""
+    """All configurations, including baselines and controls; results are in `summary`."""
     models: tuple[ModelIdentity, ...]
-    """What was really run, by file and hash."""
+    """The models used, with file and hash."""
     summary: RunSummary
-    """Without the speedups of arms whose verdict is invalid."""
+    """Results, without the speedups of invalid arms."""
     answers: tuple[Answer, ...]
-    """One per target and load, then one per kind of text on which other arms compete."""
+    """One per target and load, then one per prompt type with other candidates."""
     certificate: Certificate | None
-    """None for a run that was not checked, because it is running or was interrupted."""
+    """None if the run was not checked, because it is running or was interrupted."""
     certificate_sha256: str | None
-    """Of certificate.json, where the run is certified."""
+    """SHA-256 of certificate.json, if the run is certified."""
     findings: tuple[Finding, ...]
-    """What the checks found when the certificate was issued, and what was changed since."""
+    """Findings of the checks, and changes since the certificate was issued."""
     withheld: dict[str, Estimate]
-    """Arm -> the speedup that was measured and is false, where its verdict is invalid: to be shown struck out only."""
+    """Arm id -> measured speedup of an invalid arm, to be shown struck out only."""
     withheld_by_kind: dict[tuple[str, str], Estimate]
-    """(arm, kind of text) -> the same on prompts of one kind."""
+    """(arm id, prompt type) -> the same for one prompt type."""
     predictions: tuple[PredictionOutcome, ...]
-    """What was expected of each arm before it was measured, beside what was found."""
+    """Predictions made before measuring, with the measured results."""
     commands: dict[str, tuple[str, ...]]
-    """Arm that was measured -> the command that serves with it, where the engine says one (`text.pasted` quotes it)."""
+    """Arm id -> command that serves with it, if the engine has one."""
     cells: LoadTable
-    """What was measured under load, cell by cell; nothing where requests came one after the other."""
+    """Results under load, per cell; empty without load."""
     crossovers: tuple[Crossover, ...]
-    """For each target that was measured with several numbers of clients: up to how many speculation pays."""
+    """Per target measured with several numbers of clients: up to how many clients speculation pays."""
     disturbances: tuple[Disturbance, ...] = ()
-    """Blocks that were excluded."""
+    """Excluded blocks."""
     over_all_blocks: dict[str, Estimate] = field(default_factory=dict[str, Estimate])
-    """Arm -> its speedup with the blocks that were excluded among the others, where there are any."""
+    """Arm id -> speedup including the excluded blocks, if there are any."""
     made: AnswersMade | None = None
-    """How its answers were made; None where there are none."""
+    """Type and amount of the outputs; None if there are none."""
     written: bool = False
-    """Whether a process writes to it now."""
+    """Whether a process is writing to it."""
 
     @property
     def busy(self) -> Disturbance | None:
-        """What left too few calm blocks for a number; None where there are enough."""
+        """Why there are too few undisturbed blocks for a result; None if there are enough."""
         return self.worst if self.remedy or not (self.answers or self.withheld) else None
 
     @property
     def remedy(self) -> Message | None:
-        """What gives a number where too few blocks were calm for one."""
+        """What to do if too few blocks were undisturbed."""
         return next((it.remedy for it in self.findings if it.message.code == "excluded-block.busy"), None)
 
     @property
     def worst(self) -> Disturbance | None:
-        """The worst block that was excluded."""
+        """The most disturbed block."""
         return max(self.disturbances, key=lambda it: it.mean_percent, default=None)
 
     @property
@@ -121,21 +121,20 @@ class RunReport:
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """Baselines over which the answer is that no arm helps: there each arm's own interval is to be cited."""
+        """Baselines that no arm beats: cite the arms' own intervals there."""
         return _refused(self.answers)
 
     def cited(self, arm: ArmSummary) -> Estimate | None:
-        """An arm's speedup with the interval to cite: that of the answer, holding for all arms that compete; its own
-        where the answer is that none of them helps."""
+        """An arm's speedup with the interval to cite: simultaneous over all candidates, or its own if none helps."""
         return _cited(arm, self.refused)
 
     @property
     def simulated(self) -> bool:
-        """Whether nothing was measured: its engine was a mock."""
+        """Whether the engine was a mock, so that nothing was really measured."""
         return any(it.simulated for it in self.models)
 
     def because(self, arm_id: str) -> list[Finding]:
-        """What makes an arm's verdict worse than valid: its own findings, else its baseline's, else the run's. Empty
+        """Why an arm is not valid: its own findings, else its baseline's, else the run's. Empty
         for valid arms, and where a check was skipped."""
         verdict = self.certificate.arms.get(arm_id, "valid") if self.certificate else "valid"
         if verdict == "valid":
@@ -149,8 +148,7 @@ class RunReport:
         return []
 
     def headline(self, *arm_ids: str) -> Verdict | None:
-        """The verdict that stands beside an answer: the worst of its arms', or that of a finding about the whole run if
-        it is worse; None where the run is not checked."""
+        """The verdict of an answer: the worst of its arms and of findings about the whole run; None before a check."""
         if self.certificate is None:
             return None
         found: list[Verdict] = [VERDICTS[it.severity] for it in self.findings if it.arm_id is None]

@@ -59,7 +59,7 @@ class RequestTable:
             if arm is None:
                 raise UsageError(
                     f"a request names the unknown arm {row.arm_id!r}",
-                    fix="it was changed or is damaged: take another copy of the run",
+                    fix="use another copy of the run: this one was changed or damaged",
                 )
             cell = cells.setdefault((row.invocation, row.block), len(cells))
             prompt = prompts.setdefault(same.get(row.prompt_id, row.prompt_id), len(prompts))

@@ -64,94 +64,93 @@ class Choice(Record):
 
     @property
     def speedup(self) -> Estimate:
-        """The arm's own, as if it had been the only one."""
+        """With the arm's own interval."""
         return self.gain.decoding
 
 
 class KindSummary(Record):
-    """An arm on the prompts of one kind, or on all of them."""
+    """An arm on one prompt type, or on all."""
 
     decode_rate: Estimate | None
-    """Tokens per second while decoding; under load those of one client, and `load` has the throughput."""
+    """Tokens per second while decoding; under load per client (`load` has the throughput)."""
     prompt_rate: Estimate | None
     """Prompt tokens per second."""
     speedup: Estimate | None
-    """Decode rate relative to the baseline; under load total tokens per second, or with a rate the time per output
-    token. None for baselines and where no block holds both, and for one of several kinds under load."""
+    """Decode rate relative to the baseline; under load: total tokens per second, or time per output token (open
+    loop). None for baselines and where no block holds both, and for one of several kinds under load."""
     gain: Gain | None
-    """More about the same speedup: with prompts, by total time, over prompts."""
+    """The same speedup in other ways: including prompts, by total time, over prompts."""
     choice: Choice | None
-    """As one of those to choose from; None for arms that are not: baselines, controls, cost probes, arms that lack
-    prompts which the others completed, and arms that drafted nothing beside some that did."""
+    """Results as a candidate; None for baselines, controls, cost probes, arms with missing prompts, and arms that
+    drafted nothing."""
     left_out: int
-    """Prompts that the arm was given and that count on neither side, since one of them never completed them."""
+    """Prompts that do not count because the arm or its baseline never completed them."""
     never_completed: int
-    """Prompts that the arm was given and never completed itself."""
+    """Prompts that the arm itself never completed."""
     acceptance: Estimate | None
-    """Accepted / drafted tokens, with an interval over prompts; None where nothing was drafted."""
+    """Accepted / draft tokens, interval over prompts; None if nothing was drafted."""
     tau: Estimate | None
-    """Tokens emitted per target forward, with an interval over prompts."""
+    """Tokens per forward pass of the target, interval over prompts."""
 
 
 class ArmSummary(KindSummary):
-    """An arm over the whole run."""
+    """Results of an arm over the whole run."""
 
     arm_id: str
     role: Literal["baseline", "speculative", "control"]
     """A control tests the measurement itself and is never a result."""
     baseline_id: str | None
-    """The arm that it is compared with; None for baselines."""
+    """Id of its baseline; None for baselines."""
     cost_probe: CostProbe | None
-    """Why the speedup is that of a cost probe and of no real text; None for a real one."""
+    """Why the speedup is only a cost probe; None for a real speedup."""
     speedup_bootstrap: Estimate | None
-    """Second opinion on the interval of a single invocation, from resampled blocks; None where some were completed."""
+    """Bootstrap interval over the blocks of a single invocation; None if prompts were filled in."""
     speedup_range: tuple[float, float] | None
-    """Lowest and highest speedup of one invocation; None where there was only one."""
+    """Lowest and highest speedup of an invocation; None if there is only one."""
     comparison: MarginTest | None
-    """What the arm's speedup, taken by itself, says about a difference of 2 %."""
+    """Test of a difference of 2% with the arm's own interval."""
     units_advised: int | None
-    """About how many blocks (invocations, where there are several) would make the speedup's interval +-2 %; not below
-    the number at hand, and None where there is no interval to learn from."""
+    """Blocks (or invocations) needed for an interval of ±2%; at least the current number; None without an interval."""
     drafted: int | None
-    """Draft tokens in all its answered requests; None where the engine does not count them."""
+    """Draft tokens in all answered requests; None if the engine does not count them."""
     accepted: int | None
-    """Those of them that were accepted; None where the engine does not count them."""
+    """Accepted draft tokens; None if the engine does not count them."""
     requests_ok: int
-    """Requests that were answered."""
+    """Answered requests."""
     requests_failed: int
     """Requests whose last attempt failed."""
     requests_missing: int | None
-    """Planned and not there yet, or None where the plan is not known."""
+    """Planned requests still missing; None if the plan is unknown."""
     stalls: Stalls | None
-    """Requests that were held up; None where none could be seen."""
+    """Stalled requests; None if none were seen."""
     kinds: dict[str, KindSummary]
-    """Kind of text -> the same on prompts of this kind."""
+    """Prompt type -> the same for this prompt type."""
     prompts: dict[str, Estimate] | None
-    """Prompt -> speedup on it alone, in the order of the prompts; None where that was not asked for."""
+    """Prompt id -> its speedup; None unless requested."""
     energy: Consumption | None = None
-    """What its tokens cost in electric energy; None where none was read."""
+    """Energy per token; None if not measured."""
     load: Annotated[LoadSummary | None, Field(exclude_if=lambda value: value is None)] = None
-    """What its cells under load say; None for requests one after the other."""
+    """Results under load; None without load."""
 
 
 class RunSummary(Record):
-    """What a run says."""
+    """Results of a run."""
 
     arms: tuple[ArmSummary, ...]
-    """Baselines and speculative arms, in the order of the experiment."""
+    """Baselines and speculating arms, in order."""
     controls: tuple[ArmSummary, ...]
     """Arms that test the measurement itself; never results."""
     invocations: int
     blocks: int
-    """Blocks per invocation (the most that any has)."""
+    """Blocks per invocation (maximum)."""
     prompts: int
     requests_ok: int
     requests_failed: int
     requests_missing: int | None
     complete: bool | None
-    """Whether every planned request is there and none failed; None where the plan is not known."""
+    """Whether every planned request succeeded; None if the plan is unknown."""
     balance: Balance
-    """Of the order in which arms really ran."""
+    """Balance of the order in which arms ran."""
 
 
 def summarize(
@@ -318,7 +317,8 @@ def _distinct(table: RequestTable, rows: Ints, arm: Arm) -> int:
 def _under_load(
     estimates: KindSummary, cells: LoadTable, arm: Arm, prompts: int, among: int, level: float
 ) -> KindSummary:
-    """What requests say about an arm, with the speedup that its cells say; `among` so many arms at its load compete."""
+    """What requests say about an arm, with the speedup that its cells say; `among` this many arms at its load
+    compete."""
     if arm.load is None or arm.baseline_id is None:
         return estimates
     gain, choice = cells.gain(arm.id, arm.baseline_id, arm.load, prompts, level=level), None

@@ -37,7 +37,7 @@ def advise(
     offline: bool = False,
     progress: Callable[[Advice], None] | None = None,
 ) -> Advice:
-    """Find the fastest configuration for a target on this machine, or that plain decoding is: `specmeter advise`.
+    """Find the fastest configuration for a target on this machine, like `specmeter advise`.
 
     `drafts` are models to try; others are looked for on this machine where none is named, or where `find_drafts`. It is
     measured on `prompts` (files), on the `kinds` of text that come with specmeter, or, with `from_file`, on the prompts
@@ -46,8 +46,9 @@ def advise(
     `progress` is called with the best advice so far: the first one is predicted. `budget_s` is five minutes by default,
     or longer for a slow model.
 
-    Ctrl-C returns the best advice so far (`finished` is False); the same call goes on. Raises `UsageError` for a budget
-    that is too small, `ExperimentError`, `ModelError`, `StoreError`, and `EngineError` where nothing can be measured.
+    Ctrl-C returns the best advice so far (`finished` is False); the same call continues. Raises `UsageError` for a
+    budget that is too small, `ExperimentError`, `ModelError`, `StoreError`, and `EngineError` where nothing can be
+    measured.
     """
     need(goal in get_args(Goal), "goal", goal, '"throughput" or "latency"')
     asked = _asked(
@@ -79,7 +80,7 @@ def schedule(
     offline: bool = False,
     progress: Callable[[Advice], None] | None = None,
 ) -> Schedule:
-    """Find what is fastest at each of several numbers of clients that ask at once: `specmeter advise --clients`.
+    """Find the fastest configuration for each number of clients, like `specmeter advise --clients`.
 
     Each sends its next request when its last one has ended; total tokens per second are compared, prompts included.
     `advices` of what is returned has an advice for each number of clients. The budget is that of all together, by

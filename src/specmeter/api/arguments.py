@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def need(holds: bool, name: str, value: object, wanted: str) -> None:
     """Raise `UsageError` that names the argument, unless what is needed of it `holds`."""
     if not holds:
-        raise UsageError(f"{name} is {value!r:.200}, which is not {wanted}", fix=f"give {wanted}")
+        raise UsageError(f"{name} is {value!r:.200}, not {wanted}", fix=f"give {wanted}")
 
 
 def need_type(name: str, value: object, kinds: tuple[type, ...], wanted: str) -> None:

@@ -41,7 +41,7 @@ def audit(
     fraction: Sequence[str] = (),
     columns: Mapping[str, str] | None = None,
 ) -> Audit:
-    """Rule on published results, row by row: impossible, implausible, possible, or cannot tell.
+    """Judge published results, row by row: impossible, implausible, possible, or cannot tell.
 
     `source` is a file (a table, a benchmark's output, an engine's log), a data frame of pandas or polars, or rows as
     mappings. The other arguments supply what the source leaves out: rates in tok/s, the peak
@@ -69,7 +69,7 @@ def audit(
         cheapest_forward=cheapest_forward,
     )
     if noise is not None and not 0 <= noise <= 0.5:
-        raise UsageError(f"noise is {noise:g}: not a share from 0 to 0.5", fix="give 0.03 for 3 percent")
+        raise UsageError(f"noise is {noise:g}: not between 0 and 0.5", fix="use 0.03 for 3%")
     options = table_options(tuple(percent), tuple(fraction), dict(columns or {}))
     if isinstance(source, str | Path):
         name, claims = read_claims(Path(source).expanduser(), format, options)

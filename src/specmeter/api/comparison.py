@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def compare(
     reference: Run | str | Path, *others: Run | str | Path, by: Measure = "rate", threshold: float = 0.02
 ) -> tuple[RunComparison, ...]:
-    """Each of the `others` against the reference, arm by arm, over the prompts that both completed.
+    """Compare each of the `others` with the reference, arm by arm, over the prompts that both completed.
 
     `by` is `rate` or `speedup` (for different machines); a loss of more than the share `threshold` is a regression.
     Numbers of invalid arms are not compared. Raises `UsageError` for runs without an arm in common, `StoreError`.
@@ -29,7 +29,7 @@ def compare(
     need_type("threshold", threshold, (int, float), "a share from 0 to 0.9")
     refuse_threshold(threshold)
     if not others:
-        raise UsageError("one run is not enough to compare", fix="name two or more: compare(a, b)")
+        raise UsageError("comparing needs at least two runs", fix="give two or more: compare(a, b)")
     sides = [read_side(folder_of(run)) for run in (reference, *others)]
     found = (compare_runs(sides[0], side, measure=by, threshold=threshold) for side in sides[1:])
     return tuple(ShownComparison.model_construct(**dict(one)) for one in found)

@@ -47,7 +47,7 @@ Progress: TypeAlias = "Callable[[int, int, Request], None]"
 
 
 class Experiment(ExperimentRecord):
-    """An experiment built in Python: the same keys, validation and errors as in a YAML file.
+    """An experiment in Python, with the keys, validation and errors of a YAML file.
 
     Every key is explained in docs/reference/experiment.md. Raises `ExperimentError` that names each key that is wrong.
 
@@ -70,57 +70,57 @@ class Experiment(ExperimentRecord):
 
 @dataclass(frozen=True, repr=False)
 class Run(RunReport):
-    """A run as it was in its folder when read, finished or not; made by `load` and `run`.
+    """A run, finished or not, as it was in its folder when read; returned by `load` and `run`.
 
     Speedups of arms whose verdict is invalid are not in `summary` and `answers`; `withheld` has them. Tables, requests
     and reports are read from the folder when they are asked for, and raise `StoreError` where it is damaged.
     """
 
     tables: ClassVar[tuple[TableName, ...]] = get_args(TableName)
-    """Names of the tables that `table` and the `to_...` methods know."""
+    """Table names for `table` and the `to_...` methods."""
 
     @property
     def verdict(self) -> Verdict | None:
-        """`valid`, `suspect` or `invalid`; None for a run that was not checked yet."""
+        """`valid`, `suspect` or `invalid`; None before a check."""
         return self.certificate.verdict if self.certificate else None
 
     def arm(self, arm_id: str) -> ArmSummary:
-        """What was measured for an arm: rates, speedup, acceptance, tau, each an `Estimate` with its interval.
+        """Results of an arm: rates, speedup, acceptance and tau, each an `Estimate` with its interval.
 
         Raises `UsageError` for an arm that the run does not have.
         """
         known = {arm.arm_id: arm for arm in (*self.summary.arms, *self.summary.controls)}
         if arm_id not in known:
-            raise UsageError(f"{arm_id} is not an arm of {self.folder.name}", fix=f"use one of {', '.join(known)}")
+            raise UsageError(f"{self.folder.name} has no arm {arm_id}", fix=f"use one of {', '.join(known)}")
         return known[arm_id]
 
     def requests(self) -> Iterator[Request]:
-        """Every request in full, in the order of measurement, one in memory at a time."""
+        """All requests in the order of measurement, one in memory at a time."""
         with RunStore.open(self.folder, readonly=True) as store:
             yield from store.requests()
 
     def table(self, name: TableName = "requests") -> RunTable:
-        """A table of the run, to be iterated over (dicts), written, or turned into a data frame.
+        """A table of the run: iterate over it (dicts), write it, or make a data frame.
 
         The columns are described in docs/reference/columns.md. Raises `UsageError` for an unknown name.
         """
         return RunTable(self.folder, name)
 
     def to_arrow(self, table: TableName = "requests") -> Any:
-        """A table as a `pyarrow.Table`; needs `pip install 'specmeter[parquet]'`."""
+        """A table as a `pyarrow.Table`; needs the extra `parquet`."""
         return self.table(table).to_arrow()
 
     def to_pandas(self, table: TableName = "requests") -> pandas.DataFrame:
-        """A table as a `pandas.DataFrame`; needs `pip install 'specmeter[pandas]'`."""
+        """A table as a `pandas.DataFrame`; needs the extra `pandas`."""
         return self.table(table).to_pandas()
 
     def to_polars(self, table: TableName = "requests") -> polars.DataFrame:
-        """A table as a `polars.DataFrame`; needs `pip install 'specmeter[polars]'`."""
+        """A table as a `polars.DataFrame`; needs the extra `polars`."""
         return self.table(table).to_polars()
 
     def report(self, path: str | Path | None = None, *, languages: Sequence[str] = LANGUAGES) -> Path:
-        """Write the run as one HTML page that opens offline; returns its place, `report.html` in the run folder unless
-        another is named. Raises `UsageError` for a file that cannot be written."""
+        """Write the run as one offline HTML page; returns its path. Default: `report.html` in the run folder. Raises
+        `UsageError` for a file that cannot be written."""
         out = self.folder / REPORT_NAME if path is None else Path(path)
         return write_page(read_document(self.folder), out, languages, inside=path is None)
 
@@ -132,7 +132,7 @@ class Run(RunReport):
 
 
 def load(run: str | Path = "latest", *, by_prompt: bool = False) -> Run | Any:
-    """Read what was measured: its folder, the name of one under specmeter-runs/, or `latest`, what was made last.
+    """Read a run: its folder, the name of a folder under specmeter-runs/, or `latest`.
 
     A run is a `Run`; an advice, a schedule or a study is read as what `advise`, `schedule` and `studies.load` return.
     `by_prompt` also asks for the speedup on every prompt (`ArmSummary.prompts`). Raises `StoreError`, and `UsageError`
@@ -161,7 +161,7 @@ def run(
     probes: Sequence[str | Path] = (),
     progress: Progress | None = None,
 ) -> Run:
-    """Measure an experiment, or what is missing of it, check it, and read the result: `specmeter run` in Python.
+    """Measure an experiment (or what is missing of it), check it and read the result, like `specmeter run`.
 
     `experiment` is an `Experiment`, a dict of its keys, the name of a bundled experiment, or a YAML file. It goes into
     the folder `out`; by default into the unfinished run of the same experiment under specmeter-runs/, or a new one

@@ -7,8 +7,8 @@ than
 
     t_(0.995, degrees of freedom) x sqrt(2) x s
 
-in 99 of 100 cases. With few repeats noise is what they differ by, and at least `USUAL`. Plain decoding against plain
-decoding on a controlled GPU differs by 2 to 6 % from prompt to prompt and from repeat to repeat.
+in 99 of 100 cases. With few repeats noise is what they differ by, and at least `USUAL`. Decoding without speculation
+against plain decoding on a controlled GPU differs by 2 to 6 % from prompt to prompt and from repeat to repeat.
 """
 
 from __future__ import annotations

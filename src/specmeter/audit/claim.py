@@ -6,7 +6,7 @@ within these ranges obeys it.
 A bound depends on how drafts are made, and that is told by the names that people give their methods (`Family`):
 
     model    a draft model, one token per forward: each draft costs a forward
-    chain    a head or small module, one token per forward, whose cost is not that of any model by itself
+    chain    a head or small module, one token per forward, whose cost is not that of any model on its own
     tree     candidates branch, and one path of them can be accepted: a share of nodes is not an acceptance per position
     block    several tokens per forward
     lookup   n-grams and other tables: drafts cost next to nothing
@@ -40,7 +40,7 @@ Count = Annotated[int, Field(ge=0, le=10**15)]
 
 
 class Claim(Record):
-    """One row of a table, or one run of a log; every field may be absent, `source` and `row` aside.
+    """One row of a table or run of a log; every field but `source` and `row` may be missing.
 
     Shares are fractions (0.026, never 2.6). `rounding` says how far a printed value may lie from what was measured, so
     that a bound is only called broken when it is broken whatever was rounded away.
@@ -49,9 +49,9 @@ class Claim(Record):
     source: str
     """File it comes from."""
     row: str
-    """Where in the file: `line 7`, `run 2`; or what the row says of its place in the document, `Table 3, row 4`."""
+    """Its place: `line 7`, `run 2`, or as given in the row, `Table 3, row 4`."""
     document: str | None = None
-    """What the row was copied from, where the file says it: a paper, a page, a log."""
+    """Document that the row was copied from, if given."""
     label: str = ""
     """What the source calls it."""
     target: str | None = None
@@ -61,12 +61,12 @@ class Claim(Record):
     engine: str | None = None
     """What ran the models."""
     conditions: dict[str, str] = Field(default={})
-    """Prompt, task, temperature and the like: name -> text. Rows that are alike in these and in all that says what was
-    run are repeats of one configuration."""
+    """Name -> text of conditions such as prompt, task or temperature. Rows that are alike in these and in all that says
+    what was run are repeats of one configuration."""
     method: str | None = None
     """How drafts were made, where it is said; `none` for a baseline."""
     tree: bool | None = None
-    """Whether drafts are trees, of which one path can be accepted. None: not said, and the method's name decides."""
+    """Whether drafts are trees. None: not said, and the method's name decides."""
     synthetic: bool = False
     """Acceptance was simulated at random."""
     repeat: Count | None = None
@@ -77,29 +77,29 @@ class Claim(Record):
     """Requests served at once: weights are then read once for several tokens, one of each request."""
 
     speedup: Positive | None = None
-    """Claimed speedup over plain decoding of the same target (1.26, not 26 %)."""
+    """Claimed speedup over no speculation of the same target (1.26, not 26 %)."""
     decode_rate: Positive | None = None
     """Tokens per second claimed for this configuration."""
     decode_rate_sd: Annotated[float, Field(ge=0)] | None = None
     """Standard deviation of the rates that `decode_rate` is the mean of."""
     samples: tuple[Positive, ...] = ()
-    """Those rates themselves, in tokens per second, where the source has them."""
+    """The individual rates in tokens per second, if given."""
     baseline_rate: Positive | None = None
-    """Tokens per second of the target by itself, from wherever the source has it."""
+    """Tokens per second of the target on its own, from wherever the source has it."""
     baseline_rate_sd: Annotated[float, Field(ge=0)] | None = None
     """Standard deviation of the rates that `baseline_rate` is the mean of."""
     baseline_from: str | None = None
-    """Where `baseline_rate` comes from when it does not stand in the row itself: `line 3`, `mean of 4 rows`."""
+    """Source of `baseline_rate` if it is not in the row: `line 3`, `mean of 4 rows`."""
     baseline_device: str | None = None
-    """The machine of that baseline, where it is another than the row's."""
+    """Device of that baseline, if different from the row's."""
     draft_rate: Positive | None = None
-    """Tokens per second of the draft model by itself."""
+    """Tokens per second of the draft model on its own."""
     speed_ratio: Positive | None = None
     """Draft rate / target rate, where a source gives only their ratio."""
     token_ms: Positive | None = None
-    """Milliseconds per token, where a source prints them beside `decode_rate`."""
+    """Milliseconds per token, if given next to `decode_rate`."""
     token_interval_ms: Positive | None = None
-    """Mean time between tokens of one request, where `decode_rate` sums up several requests."""
+    """Mean time between tokens of one request, if `decode_rate` is the sum of several."""
     draft_elsewhere: bool = False
     """The draft ran on another machine or device, so that drafting may overlap with verification."""
 
@@ -109,12 +109,11 @@ class Claim(Record):
     """Drafting stops early when the draft is less sure than this; 0: every draft has gamma tokens. None: not said, and
     taken for 0."""
     cheapest_forward: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Least time of a target forward over up to gamma + 1 tokens over that of one over a single token, as measured.
-    None: not measured, and taken for 1."""
+    """Measured minimum of T(n) / T(1) for n up to gamma + 1. None: not measured, and taken for 1."""
     acceptance: Annotated[float, Field(ge=0, le=1e6)] | None = None
     """Accepted / drafted tokens. Above 1 it contradicts itself, which is for the judge to say."""
     acceptance_of: Literal["drafted", "output"] | None = None
-    """What the engine is known to divide accepted tokens by; None: not said, and taken for `drafted`."""
+    """What the engine divides accepted tokens by; None: unknown, taken as `drafted`."""
     tau: Annotated[float, Field(ge=1)] | None = None
     """Tokens emitted per target forward (mean accepted length + 1)."""
     drafted: Count | None = None
@@ -128,7 +127,7 @@ class Claim(Record):
     failed_draft_forwards: Count | None = None
     """Draft forwards that the log says failed."""
     restores: Count | None = None
-    """Checkpoints restored: rounds whose forward emitted nothing."""
+    """Checkpoints restored (steps without output)."""
 
     predicted_n: Count | None = None
     """Tokens generated, the first included."""
@@ -142,9 +141,9 @@ class Claim(Record):
     wall_ms: Positive | None = None
     """Time of the whole run."""
     baseline_wall_ms: Positive | None = None
-    """Time of the same whole run by plain decoding."""
+    """Time of the same whole run without speculation."""
     window: Literal["all tokens", "all but the first", "with prompt", "unknown"] = "unknown"
-    """Which tokens `decode_rate` divides by which time."""
+    """Definition of `decode_rate`."""
 
     bytes_per_token: Positive | None = None
     """Weights that one token reads: the active ones of an MoE."""
@@ -153,13 +152,13 @@ class Claim(Record):
     experts: Count | None = None
     """Experts per layer; 0 for a dense model."""
     mixture: bool | None = None
-    """Whether the target is a mixture of experts, where only that is known."""
+    """Whether the target is an MoE model, if only that is known."""
     device: str | None = None
     """Name of the machine or GPU, as the source spells it."""
     bandwidth_bytes_per_s: Positive | None = None
-    """Peak memory bandwidth, where the source says it."""
+    """Peak memory bandwidth, if given."""
     claimed_bandwidth_bytes_per_s: Positive | None = None
-    """Memory traffic that the source itself computes."""
+    """Memory traffic computed by the source."""
 
     perplexity: Positive | None = None
     """Of the target, on a text that the source names."""
@@ -167,33 +166,32 @@ class Claim(Record):
     """Its printed error."""
 
     rounding: dict[str, float] = Field(default={})
-    """Field -> half a unit of its last printed digit, in the field's own unit; or more, where the source itself gives
-    an uncertainty or several values."""
+    """Field -> half a unit of its last digit, or more if the source gives an uncertainty."""
     averaged: tuple[str, ...] = ()
-    """Fields that the source says are means over prompts or requests, each of its own value."""
+    """Fields that are means of per-prompt or per-request values."""
     pooled: tuple[str, ...] = ()
-    """Fields that are sums over all prompts, divided by sums."""
+    """Fields that are sums over all prompts divided by sums."""
     unit_unsaid: tuple[str, ...] = ()
-    """Fields that can be read in two ways. A share without a unit is read as a fraction and may be percent; a `tau` is
+    """Fields with an ambiguous unit. A share without a unit is read as a fraction and may be percent; a `tau` is
     read as including the target's own token and may leave it out."""
     notes: tuple[Message | str, ...] = ()
-    """Things the importer saw that a reader should know (log lines, sampling settings)."""
+    """Notes of the importer (log lines, sampling settings)."""
     problem: Message | None = None
-    """Why this row could not be read; such a claim carries no numbers and is ruled `cannot tell`."""
+    """Why this row could not be read (ruling: `cannot tell`)."""
 
     @property
     def is_baseline(self) -> bool:
-        """Plain decoding, said so."""
+        """Whether the row is labelled as the baseline."""
         return self.method == "none"
 
     @property
     def drafted_nothing(self) -> bool:
-        """Plain decoding, whatever it is called: nothing was drafted, or could be."""
+        """Whether nothing was drafted, whatever the label."""
         return self.is_baseline or self.gamma == 0 or self.drafted == 0
 
     @property
     def speculates(self) -> bool:
-        """Whether anything in the claim says that tokens were drafted."""
+        """Whether the claim shows any drafting."""
         if self.method is not None:
             return not self.is_baseline
         signs = (self.gamma, self.acceptance, self.tau, self.drafted, self.accepted, self.steps, self.draft_rate)
@@ -201,7 +199,7 @@ class Claim(Record):
 
     @property
     def decoded_tokens(self) -> int | None:
-        """Tokens after the first of each generation, which the prompt's own forward gives; None below 1."""
+        """Tokens after the first of each generation; None below 1."""
         if self.predicted_n is None:
             return None
         decoded = self.predicted_n - (self.runs or 1)
@@ -214,41 +212,40 @@ VERDICTS: tuple[AuditVerdict, ...] = ("impossible", "implausible", "possible", "
 
 
 class Assumption(Record):
-    """Something that a broken bound rests on. Where one of them fails by as much as it `needs`, the bound holds."""
+    """An assumption behind a broken bound. Where one of them fails by as much as it `needs`, the bound holds."""
 
     name: str
-    """By the names of `specmeter.audit.judge.ASSUMPTIONS`."""
+    """A name from `specmeter.audit.judge.ASSUMPTIONS`."""
     needs: Message
-    """How far it would have to be wrong for the claim to be true: `a forward over 17 tokens at 0.71 of the time of
-    one`."""
+    """How wrong it must be for the claim to be true: `a forward pass over 17 tokens at 0.71 of the time of one`."""
 
 
 class Ruling(Record):
-    """What is to be said about a claim."""
+    """The ruling on a claim."""
 
     claim: Claim
     verdict: AuditVerdict
     bound: str
-    """Name of the bound or law that decides, by the names of the checks: `speedup-above-tau`, `conservation`, ..."""
+    """Id of the bound or law that decides, as in the checks: `speedup-above-tau`, `conservation`, ..."""
     arithmetic: Message
-    """The deciding calculation in one line, with its numbers."""
+    """The deciding calculation in one line."""
     rests_on: tuple[Assumption, ...] = ()
-    """What an implausible claim is ruled by; nothing else is."""
+    """The assumptions behind an "implausible"; empty otherwise."""
     also_broken: tuple[str, ...] = ()
-    """Names of further bounds that are broken: what explains one of them need not explain the others."""
+    """Ids of other broken bounds."""
     contradictions: tuple[Message, ...] = ()
-    """Numbers of the row that do not go together, each in one line, whatever was ruled."""
+    """Contradictions between the row's numbers, one line each."""
     others: tuple[Message, ...] = ()
-    """Further bounds that were tried, each in one line, broken ones first."""
+    """Other bounds tried, one line each, broken ones first."""
 
     @property
     def broken(self) -> bool:
-        """Whether a bound is broken: such a number supports nothing."""
+        """Whether a bound is broken."""
         return self.verdict in {"impossible", "implausible"}
 
     @property
     def reason(self) -> Message:
-        """The arithmetic, and what would have to be wrong for the claim to be true."""
+        """The arithmetic, and what must be wrong for the claim to be true."""
         also = Message("audit.also_breaks", bounds=self.also_broken) if self.also_broken else ""
         return Message("audit.reason", arithmetic=self.arithmetic, needs=needed(self.rests_on), also=also)
 

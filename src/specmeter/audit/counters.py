@@ -181,7 +181,7 @@ def _unsaid_length(claim: Claim) -> int:
 
 
 def _usual_cut(claim: Claim, runs: int) -> float:
-    """Tokens by which the last drafts of so many generations are cut, at most, if they are as long as drafts are on
+    """Tokens by which the last drafts of this many generations are cut, at most, if they are as long as drafts are on
     average; without end for n-grams and for lengths that adapt or stop at a least certainty.
     """
     adapts = claim.p_min or family_of(claim) == "lookup" or not length_binds(claim)

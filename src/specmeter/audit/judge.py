@@ -12,7 +12,7 @@ claim as wrong as the assumption that fails least.
 
 *Noise.* A speedup that exceeds a bound by less than the noise is not ruled, and a speedup within the noise of 1 is not
 a gain that would need an explanation. `specmeter.audit.across` finds the noise of a whole table. A row that drafted
-nothing compares plain decoding with itself: its speedup is noise, and never more than `cannot tell`.
+nothing compares decoding without speculation with itself: its speedup is noise, and never more than `cannot tell`.
 """
 
 from __future__ import annotations

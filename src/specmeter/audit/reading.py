@@ -64,7 +64,7 @@ _WRITTEN_BY_ANOTHER = {"llama-speculative": "llama-server", "llama-server": "lla
 def importer(name: str) -> Importer:
     """The importer of that format, its module imported only now. Raises `UsageError` for an unknown name."""
     if name not in FORMATS:
-        raise UsageError(f"there is no format {name!r}", fix=f"use one of {', '.join(FORMATS)}")
+        raise UsageError(f"{name!r}: no such format", fix=f"use one of {', '.join(FORMATS)}")
     module, _, attribute = FORMATS[name].partition(":")
     return getattr(importlib.import_module(f"specmeter.audit.read.{module}"), attribute)
 
@@ -80,12 +80,12 @@ def detect(path: Path) -> str:
         return "table"
     if why := lacks(head):
         raise UsageError(
-            f"{path}: a text without a result that can be told: {why}",
-            fix="write it as `23 t/s without drafts, 41 t/s with 4 draft tokens, 71% accepted`, or as a table",
+            f"{path}: text without a recognizable result: {why}",
+            fix="write for example `23 t/s without drafts, 41 t/s with 4 draft tokens, 71% accepted`, or use a table",
         )
     raise UsageError(
-        f"{path}: neither a table with a known column nor a known log or benchmark result",
-        fix=f"say what it is with --format ({', '.join(FORMATS)}); `specmeter audit --help` lists known columns",
+        f"{path}: not a table with a known column, a known log or a known benchmark result",
+        fix=f"give its format with --format ({', '.join(FORMATS)}); `specmeter audit --help` lists known columns",
     )
 
 
@@ -122,7 +122,7 @@ def _read_format(path: Path, name: str) -> Iterator[Claim]:
         if other is not None and other.problem is None:
             first, claims = other, others
     if first is None:
-        raise UsageError(f"{path}: holds no result that {name} writes", fix="leave --format out, or name another one")
+        raise UsageError(f"{path}: contains no {name} result", fix="leave --format out, or use another format")
     yield first
     yield from claims
 
@@ -198,7 +198,7 @@ def row_defaults(
     if cheapest_forward is not None:
         if not 0 < cheapest_forward <= 1:  # nan passes through every comparison that refuses
             raise UsageError(
-                f"{flag('cheapest_forward')} {cheapest_forward:g} is not a number from 0 to 1", fix="give T(n) / T(1)"
+                f"{flag('cheapest_forward')} {cheapest_forward:g} not between 0 and 1", fix="give the ratio T(n) / T(1)"
             )
         given.values["cheapest_forward"] = cheapest_forward
     if gamma is not None:
@@ -218,7 +218,7 @@ def noise_share(text: str | None) -> float | None:
         return None
     value, _ = _number_of_option("--noise", text, {"": 0.01, "%": 0.01}, lowest=0.0)
     if value > 0.5:
-        raise UsageError(f"--noise {text}: more than 50 %", fix="give the percentage by which repeated timings differ")
+        raise UsageError(f"--noise {text}: more than 50%", fix="give the percentage by which repeated timings differ")
     return value
 
 
@@ -228,9 +228,9 @@ def _number_of_option(
     try:
         number = parse_number(text)
     except ValueError as error:
-        raise UsageError(f"{option} {text[:60]!r} {error}", fix="give one number, with its unit if you like") from None
+        raise UsageError(f"{option} {text[:60]!r} {error}", fix="give one number, optionally with its unit") from None
     if number is None or number.value < 0 or (lowest is None and number.value == 0):
-        raise UsageError(f"{option} {text[:60]!r} is not above 0", fix="give the value that was measured")
+        raise UsageError(f"{option} {text[:60]!r} not above 0", fix="give the measured value")
     if number.unit not in units:
         known = ", ".join(unit or "none" for unit in units)
         said = f"has the unit {number.unit!r}" if number.unit else "has no unit"
@@ -255,30 +255,30 @@ def _known_device(name: str, flag: Callable[[str], str]) -> None:
 
 @dataclass(frozen=True, repr=False)
 class Audit:
-    """A source with its rulings, in its own order."""
+    """A source with its rulings, in order."""
 
     source: str
-    """File that was read, or `rows`."""
+    """The file, or `rows`."""
     format: str
-    """What it was read as, by the names of `specmeter audit --format`."""
+    """Format it was read as (names of `specmeter audit --format`)."""
     rulings: tuple[Ruling, ...]
     """One per row of a table, or per run of a log."""
     noise: TimingNoise
-    """What timing noise was taken to explain."""
+    """Assumed timing noise."""
     notes: tuple[Message, ...] = ()
-    """What stands out in the source as a whole; never a verdict."""
+    """Observations about the whole source; never a verdict."""
 
     def __repr__(self) -> str:
         return f"<Audit of {self.source}, {tally(self.rulings)}>"
 
     @property
     def contradicted(self) -> int:
-        """Rows whose own numbers do not go together, whatever was ruled."""
+        """Rows whose own numbers contradict each other."""
         return sum(bool(ruling.contradictions) for ruling in self.rulings)
 
     @property
     def summary(self) -> Message:
-        """The rulings by verdict, and columns of speeds that could not be read."""
+        """Rulings by verdict, and unreadable columns of speeds."""
         notes = dict.fromkeys(note for ruling in self.rulings for note in ruling.claim.notes)
         left = [
             note.values["columns"] for note in notes if isinstance(note, Message) and note.code == "read.rates_left"
@@ -291,7 +291,7 @@ class Audit:
 
     @property
     def asked(self) -> dict[tuple[str, ...], int]:
-        """Fields of numbers that the user may give -> undecided rows that these would decide, whatever they are.
+        """Missing fields -> number of undecided rows that they would decide.
 
         One number where one will do, else two of them.
         """

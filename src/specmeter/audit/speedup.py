@@ -95,7 +95,8 @@ def says_means(claim: Claim) -> bool:
 
 
 def _prompt_needed(claim: Claim, said: float, rates: float) -> float | None:
-    """Time of the prompt over that of plain decoding for which decode rates give the printed speedup end to end.
+    """Time of the prompt over that of decoding without speculation for which decode rates give the printed speedup end
+    to end.
 
     With p for it, S = (p + 1) / (p + 1 / r) for the ratio r of the rates. None where no prompt would do: S lies beyond
     r, or on the other side of 1.
@@ -308,7 +309,7 @@ def check_drafting_time(claim: Claim, noise: float) -> BoundOutcome | None:
 
 
 def draft_cost(claim: Claim) -> Range | None:
-    """c: time of a draft forward over time of a target forward, each by itself.
+    """c: time of a draft forward over time of a target forward, each on its own.
 
     None under load: a draft's rate is that of one request, the target's that of all or of each.
     """

@@ -33,7 +33,7 @@ _MAX_HEADER = 64 * 1024
 _TICK_S = 0.5
 _LAST_CHUNK = b"0\r\n\r\n"
 _DONE = b"[DONE]"
-SEE_LOG = "see the log of the server, which is in the run folder where specmeter started it"
+SEE_LOG = "read the server's log (in the run folder, if specmeter started the server)"
 _EVENT_ENDS = re.compile(rb"\r?\n\r?\n")
 
 
@@ -51,7 +51,7 @@ def json_object(data: bytes | str, what: str) -> dict[str, Any]:
 def garbage(what: str, data: bytes | str | object) -> EngineProtocolError:
     """The error for an answer that cannot be understood."""
     shown = data.decode("utf-8", "replace") if isinstance(data, bytes) else str(data)
-    return EngineProtocolError(f"the engine's answer to {what} cannot be parsed: {shown[:200]!r}", fix=SEE_LOG)
+    return EngineProtocolError(f"the engine's reply to {what} cannot be parsed: {shown[:200]!r}", fix=SEE_LOG)
 
 
 class StreamHungError(Exception):
@@ -189,17 +189,17 @@ class HttpClient:
                 if not part:
                     break
                 if time.perf_counter() > ends:
-                    raise TimeoutError(errno.ETIMEDOUT, f"there was no whole answer within {timeout_s:g} s")
+                    raise TimeoutError(errno.ETIMEDOUT, f"no complete reply within {timeout_s:g} s")
                 answer.data += part
                 if len(answer.data) > _MAX_ANSWER:
-                    raise garbage(path, f"an answer of more than {size(_MAX_ANSWER)}".encode())
+                    raise garbage(path, f"a reply of more than {size(_MAX_ANSWER)}".encode())
                 if answer.data.endswith(_LAST_CHUNK) and _is_whole(answer.data):
                     break
                 if whole is None and (head := answer.data.find(b"\r\n\r\n", 0, _MAX_HEADER) + 4) > 3:
                     length = _parts(answer.data[:head])[1].get("content-length")
                     whole = None if length is None else head + _number(length)
         if not _is_whole(answer.data, closed=True):
-            raise ConnectionResetError(errno.ECONNRESET, "the answer broke off")
+            raise ConnectionResetError(errno.ECONNRESET, "the reply was cut off")
         return answer.response(path)
 
     def stream(
@@ -242,7 +242,7 @@ class HttpClient:
 
 
 def _break_off(connection: socket.socket) -> None:
-    """Hang up, and go on listening: the server closes its side when it has given the request up, not before."""
+    """Hang up, and continue listening: the server closes its side when it has given the request up, not before."""
     with contextlib.suppress(OSError):  # the answer may have ended in the meantime
         connection.shutdown(socket.SHUT_WR)
 

@@ -32,7 +32,7 @@ def log_lines(path: Path) -> Iterator[str]:
     except OSError as problem:
         raise UsageError(
             f"{path}: cannot read the log: {problem.strerror or problem}",
-            fix="name a log file that exists and can be read",
+            fix="pass a log file that exists and is readable",
         ) from None
 
 

@@ -213,7 +213,9 @@ def read_result(path: Path) -> bytes:
     except OSError:
         content = b""
     if not content or len(content) > _MAX_BYTES:
-        raise EngineDiedError(f"{path.name}: the measuring process left no result", fix="try again; is the disk full?")
+        raise EngineDiedError(
+            f"{path.name}: the measuring process wrote no result", fix="check that the disk is not full, and try again"
+        )
     return content
 
 
@@ -251,6 +253,6 @@ def _died(code: int, log: Path) -> EngineDiedError:
         file.seek(max(0, log.stat().st_size - _MAX_LOG))
         words = last_words(file.read().decode("utf-8", "replace"))
     return EngineDiedError(
-        f"llama.cpp ended while it was measured (exit code {code}): {'; '.join(words) or 'it printed nothing'}",
-        fix="check the model file with `specmeter models inspect`, and that memory is free",
+        f"llama.cpp ended during the measurement (exit code {code}): {'; '.join(words) or 'it printed nothing'}",
+        fix="check the model file with `specmeter models inspect`, and that enough memory is free",
     )

@@ -173,12 +173,13 @@ def spec_of(name: str) -> EngineSpec:
         hint = f"did you mean {near[0]}? " if near else ""
         raise ExperimentError(
             f"engine.kind: engine {name[:80]!r} is not installed",
-            fix=f"{hint}installed: {known}; install the package that brings it, or choose one of these",
+            fix=f"{hint}use one of {known}, or install the package that provides it",
         )
     if len(entries) > 1 and not _is_ours(entries[0]):
         brought = " and ".join(_package(it) for it in entries)
         raise ExperimentError(
-            f"engine.kind: {name}: provided by {brought}; only one may be installed", fix="uninstall all but one"
+            f"engine.kind: {name}: provided by {brought}; only one may be installed",
+            fix="uninstall all of these packages but one",
         )
     entry = entries[0]
     try:
@@ -188,16 +189,16 @@ def spec_of(name: str) -> EngineSpec:
         why = f"{type(error).__name__}: {error}"[:300]
         raise ExperimentError(
             f"engine.kind: {name}: {entry.value} of {_package(entry)} cannot be loaded ({why})",
-            fix="install that package again, or ask its authors; `specmeter engines` lists others",
+            fix="install that package again, or ask its authors; `specmeter engines` lists the others",
         ) from error
     if not isinstance(found, EngineSpec):
         raise ExperimentError(
             f"engine.kind: {name}: {entry.value} of {_package(entry)} is a {type(found).__name__}, not an EngineSpec",
-            fix="report this to its authors; docs/how-to/write-an-engine.md says what an entry point must name",
+            fix="report this to its authors (docs/how-to/write-an-engine.md)",
         )
     if not found.traits.model_formats and found.model is None:
         raise ExperimentError(
-            f"engine.kind: {name}: it reads no model files and does not describe its models",
+            f"engine.kind: {name}: it neither reads model files nor describes its models",
             fix=f"ask the authors of {_package(entry)} for `model_formats` or `model`",
         )
     return found
@@ -287,7 +288,7 @@ def own_options(name: str, options: Mapping[str, Any]) -> Any:
         return form.model_validate(dict(options))
     except ValidationError as error:
         known = ", ".join(form.model_fields) or "none"
-        raise ExperimentError(f"engine.options.{first_fault(error)}", fix=f"options of {name}: {known}") from None
+        raise ExperimentError(f"engine.options.{first_fault(error)}", fix=f"use an option of {name}: {known}") from None
 
 
 def check_arm(name: str, arm: Arm, *, has_draft: bool) -> None:
@@ -295,7 +296,7 @@ def check_arm(name: str, arm: Arm, *, has_draft: bool) -> None:
     kind = spec_of(name)
     for method in arm.methods:
         if (problem := unknown_method(name, kind.traits, method)) is not None:
-            raise ExperimentError(f"arm {arm.id}: {problem}", fix="name one of these, or change engine.kind")
+            raise ExperimentError(f"arm {arm.id}: {problem}", fix="use one of these, or change engine.kind")
     kind.check_arm(arm, has_draft)
     _refuse_without_effect(kind.traits, arm, has_draft=has_draft)
     if arm.engine.options:
@@ -331,7 +332,7 @@ def _refuse_without_effect(traits: EngineTraits, arm: Arm, *, has_draft: bool) -
     where = f"arm {arm.id}"
     methods = [found for it in arm.methods if (found := traits.method(it)) is not None]
     if len(methods) > 1 and not traits.combines_methods:
-        raise ExperimentError(f"{where}: the engine drafts by one method at a time", fix="make an arm of each")
+        raise ExperimentError(f"{where}: this engine supports one method at a time", fix="write an arm for each")
     for method in methods:
         if method.draft_model == "needed" and not has_draft:
             raise ExperimentError(f"{where}: {method.name} needs a draft model", fix="give the arm a `draft`")
@@ -339,7 +340,7 @@ def _refuse_without_effect(traits: EngineTraits, arm: Arm, *, has_draft: bool) -
     for field in PARAMETERS:
         if getattr(arm, field) is not None and field not in honoured:
             raise ExperimentError(
-                f"{where}: {field} has no effect on {' + '.join(arm.methods)}", fix=f"leave {field} out of this arm"
+                f"{where}: {field} has no effect on {' + '.join(arm.methods)}", fix=f"remove {field} from this arm"
             )
     settings, default = arm.engine, EngineSettings()
     if arm.synthetic_rates and traits.synthetic == "none":
@@ -353,7 +354,7 @@ def _refuse_without_effect(traits: EngineTraits, arm: Arm, *, has_draft: bool) -
         if value is not None and not known:
             raise _nothing_of_the_kind(where, field)
         if value is not None and value not in known:
-            raise ExperimentError(f"{where}: {field}: unknown: {value!r}", fix=f"choose one of {', '.join(known)}")
+            raise ExperimentError(f"{where}: {field}: unknown value {value!r}", fix=f"use one of {', '.join(known)}")
 
 
 def _nothing_of_the_kind(where: str, field: str) -> ExperimentError:

@@ -105,7 +105,7 @@ def asked(question: dict[str, Any]) -> tuple[Prompt, Generation]:
 
 
 def answer(session: ChildSession, question: dict[str, Any], client: Connection) -> Any:
-    """The answer of `session`, as JSON can hold it; during a generation, `client` hears that it goes on."""
+    """The answer of `session`, as JSON can hold it; during a generation, `client` hears that it continues."""
     match question["ask"]:
         case "tokenize":
             return session.tokenize(question["text"])
@@ -135,7 +135,7 @@ class Heart:
     def beat(self, tokens: int) -> None:
         if self.live(tokens) and self._client.poll():  # nothing but a cancellation is sent while a request runs
             self._client.recv_bytes()
-            raise EngineProtocolError("the request was cancelled", fix="ask again")
+            raise EngineProtocolError("the request was cancelled", fix="send it again")
 
     def live(self, tokens: int = 0) -> bool:
         """Whether it was time for a sign of life."""

@@ -45,7 +45,7 @@ class Launch:
     kept_prompts_mib: int = 0
     """Room that a server has for what it read of prompts, beside the one at hand."""
     reuse: bool = False
-    """Whether requests go on from what the server read of their prompt."""
+    """Whether requests continue from what the server read of their prompt."""
 
 
 @dataclass(frozen=True)
@@ -256,7 +256,7 @@ class ThreadedSession(EngineSession):
         """What `generate` does. Raises anything once `stop` was asked."""
 
     def fly(self, prompt: Prompt, generation: Generation, stop: Stop) -> SlotReply:
-        """What `submit` does with a request that has begun, where that is not what `generate` does."""
+        """What `submit` does with a request that has started, where that is not what `generate` does."""
         return SlotReply(self.answer(prompt, generation, stop))
 
     @abstractmethod

@@ -61,7 +61,7 @@ def remote_bytes(pids: Iterable[int], addresses: Iterable[str]) -> dict[str, flo
 
 
 def grown(before: dict[str, float] | None, after: dict[str, float] | None) -> dict[str, float]:
-    """What was exchanged in between; empty where it is not known, as after a connection was made anew."""
+    """What was exchanged in between; empty where it is not known, as after a connection was made again."""
     if before is None or after is None or any(after[name] < before[name] for name in before):
         return {}
     return {name: after[name] - before[name] for name in before}

@@ -39,7 +39,7 @@ class _Server(NamedTuple):
 
 
 class WarmServerPool(Engine):
-    """An engine whose sessions go on with servers of earlier ones. End it with `close`."""
+    """An engine whose sessions continue with servers of earlier ones. End it with `close`."""
 
     def __init__(self, engine: Engine, lasting: Callable[[Arm], bool], *, prompts_mib: int = 0) -> None:
         """`lasting`: whether requests of an arm leave nothing behind that changes later ones; `prompts_mib`: the room
@@ -108,7 +108,7 @@ class WarmServerPool(Engine):
         return session
 
     def _make_room(self, needed: int | None) -> None:
-        """End servers that wait until so many bytes are free beside the others; all of them for None."""
+        """End servers that wait until this many bytes are free beside the others; all of them for None."""
         while self._waiting and (needed is None or self._held() + needed > self._room()):
             self._end(next(iter(self._waiting)))
 

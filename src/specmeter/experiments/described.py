@@ -118,8 +118,8 @@ def refuse_engine(kind: str, references: Sequence[str]) -> None:
     others = simulated(references)
     if others and kind != "mock":
         raise UsageError(
-            f"{others[0]}: a model of the mock engine, and the engine {kind} is named",
-            fix="leave the engine out, or name a GGUF file",
+            f"{others[0]}: a model of the mock engine, but the engine is {kind}",
+            fix="leave the engine out, or use a GGUF file",
         )
 
 

@@ -2,9 +2,9 @@
 
 A file names targets and drafts, describes arms (any list is expanded to a matrix), and says which prompts are
 generated, in what order and on which engine. Unknown keys are errors. For every target, and for every different
-setting of the engine that would change plain decoding, a baseline arm (method `none`) is added, so that each arm is
-compared with its like; an arm that names its baseline gets no other. `variants` of a file are merged into it before
-anything of this happens (`experiments.file`).
+setting of the engine that would change decoding without speculation, a baseline arm (method `none`) is added, so that
+each arm is compared with its like; an arm that names its baseline gets no other. `variants` of a file are merged into
+it before anything of this happens (`experiments.file`).
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ ON_RECORD = "on record"
 """The context in which a stored run's experiment is validated: its engine may not be installed here."""
 Variants = Annotated[dict[Name, dict[str, Any]], Field(max_length=MAX_VARIANTS)]
 DRAFT_ONLY = ("draft_kv_type_k", "draft_kv_type_v", "draft_gpu_layers", "draft_devices", "rpc")
-"""Settings without influence on plain decoding: arms that differ only in these share a baseline. (Remote machines have
-none where the target stays here; where it does not, its baseline goes to the same.)"""
+"""Settings without influence on decoding without speculation: arms that differ only in these share a baseline. (Remote
+machines have none where the target stays here; where it does not, its baseline goes to the same.)"""
 REMOTE_DEVICE = "RPC0"
 """What llama.cpp calls the first device of the first remote machine."""
 
@@ -126,12 +126,15 @@ class Experiment(Record):
             if names.count(name) > 1:
                 raise ValueError(f"workloads: the name {name!r} is used twice; names must be unique")
         if self.load is not None and self.engine.slots > 1:
-            raise ValueError("engine.slots: a load says how many slots there are; write load.slots instead")
+            raise ValueError("engine.slots: under load, use load.slots instead")
         if absent := [it for it in self.only.invocations if it >= self.design.invocations]:
-            raise ValueError(f"only.invocations: {absent[0]} is none of the {self.design.invocations}, counted from 0")
+            raise ValueError(
+                f"only.invocations: {absent[0]} is not one of the {self.design.invocations} invocations (counted "
+                "from 0)"
+            )
         for name in self.sizes:
             if name not in self.targets and name not in self.drafts:
-                raise ValueError(f"sizes: {name!r} is neither a target nor a draft")
+                raise ValueError(f"sizes: {name!r} is not a target or draft model")
         for index, spec in enumerate(self.arms):
             for field, known in (
                 ("target", self.targets),
@@ -143,14 +146,12 @@ class Experiment(Record):
                     if name is not None and name not in known:
                         raise ValueError(
                             f"arms.{index}.{field}: {name!r} is not defined; "
-                            f"known: {', '.join(sorted(known)) or 'none yet'}"
+                            f"use one of: {', '.join(sorted(known)) or 'none yet'}"
                         )
         if info.context != ON_RECORD:
             for name in self.targets.keys() & self.drafts.keys():
                 if self.targets[name] != self.drafts[name]:
-                    raise ValueError(
-                        f"drafts: {name!r} is the name of another model among targets; names must be unique"
-                    )
+                    raise ValueError(f"drafts: {name!r} is also the name of a target; names must be unique")
             self._refuse_unknown()
         return self
 
@@ -180,7 +181,7 @@ class Experiment(Record):
             if field not in traits.sampling:
                 raise ValueError(
                     f"generation.{field}: the engine {self.engine.kind} does not have this setting; "
-                    f"it has {', '.join(traits.sampling) or 'none of its kind'}"
+                    f"it has {', '.join(traits.sampling) or 'none'}"
                 )
         named = [(f"engine.{field}", getattr(self.engine, field), traits.kv_types) for field in KV_FIELDS]
         for index, spec in enumerate(self.arms):
@@ -196,7 +197,7 @@ class Experiment(Record):
         for field, value, known in named:
             if known and value not in (None, *known):
                 raise ValueError(
-                    f"{field}: {value!r} is unknown to the engine {self.engine.kind} (known: {', '.join(known)})"
+                    f"{field}: {value!r} is not available in the engine {self.engine.kind} (known: {', '.join(known)})"
                 )
 
     def expand(self, traits: EngineTraits | None = None) -> tuple[Arm, ...]:
@@ -218,7 +219,7 @@ class Experiment(Record):
                 other = known.get(arm.id)
                 if other is not None and (other != arm if arm.speculates else arm.id in named or spec.name is not None):
                     raise ExperimentError(
-                        f"arms.{index}: {arm.id} is the id of another arm already", fix="give it a `name` of its own"
+                        f"arms.{index}: the id {arm.id} is already used by another arm", fix="give it a unique `name`"
                     )
                 if other is None or not arm.speculates:
                     listed.append(arm)
@@ -230,7 +231,7 @@ class Experiment(Record):
                         f"arms: the matrix has more than {MAX_ARMS} arms", fix="shorten the lists or add exclusions"
                     )
         if not listed:
-            raise ExperimentError("arms: exclusions and constraints leave no arm", fix="loosen them")
+            raise ExperimentError("arms: exclusions and constraints remove every arm", fix="remove some of them")
         _refuse_other_baselines(known, named)
         return self._chosen(self._with_baselines(listed, named, alone, traits))
 
@@ -243,7 +244,7 @@ class Experiment(Record):
         for wanted in (*self.only.arms, *(arm.baseline_id for arm in chosen if arm.baseline_id is not None)):
             if wanted not in ids:
                 what = "is not among them" if wanted in {arm.id for arm in arms} else "is not an arm of the experiment"
-                raise ExperimentError(f"only.arms: {wanted} {what}", fix="name arms by their ids, with their baselines")
+                raise ExperimentError(f"only.arms: {wanted} {what}", fix="list arms by id, including their baselines")
         return chosen
 
     def chosen(self, prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
@@ -296,8 +297,8 @@ class Experiment(Record):
                 choice |= dict.fromkeys((*DRAFTING_AXES, "draft"))
             elif (needs := [it.name for it in known if it.draft_model == "needed"]) and draft is None:
                 raise ExperimentError(
-                    f"arms.{index}: method {min(needs)} needs a draft model",
-                    fix="name one: `draft: model.gguf` beside the target",
+                    f"arms.{index}: the method {min(needs)} needs a draft model",
+                    fix="add one: `draft: model.gguf` next to the target",
                 )
             elif known and all(it.draft_model == "none" for it in known):
                 choice["draft"] = None
@@ -357,8 +358,8 @@ class Experiment(Record):
             baseline = self._baseline_for(arm, traits)
             if baseline.id in named:
                 raise ExperimentError(
-                    f"arms: {baseline.id} is the id of an automatic baseline",
-                    fix="choose another name, or name a baseline in every arm (`baseline:`)",
+                    f"arms: the id {baseline.id} is already used by an automatic baseline",
+                    fix="choose another name, or give every arm a `baseline:`",
                 )
             shared[baseline.id] = _merged(shared.get(baseline.id), baseline)
             needed.append(baseline.id)
@@ -390,7 +391,7 @@ class Experiment(Record):
         )
 
     def _baseline_for(self, arm: Arm, traits: EngineTraits) -> Arm:
-        """Plain decoding with the settings of `arm`, as far as they matter to it."""
+        """Decoding without speculation with the settings of `arm`, as far as they matter to it."""
         without = {name: getattr(self.engine.settings, name) for name in DRAFT_ONLY}
         if arm.engine.options:
             mine = {name: value for name, value in arm.engine.options.items() if name not in traits.draft_options}
@@ -464,15 +465,18 @@ def _refuse_other_baselines(arms: Mapping[str, Arm], named: Collection[str]) -> 
             elsewhere = [other for other in sorted(named) if other.partition("/")[2] == name]
             plain = [arms[other].id for other in sorted(named) if arms[other].role == "baseline"]
             raise ExperimentError(
-                f"{arm.id}: the baseline {name!r} is not among the arms of target {arm.target}",
-                fix=f"only {', '.join(elsewhere)} is there; give it that target as well"
+                f"{arm.id}: the target {arm.target} has no arm {name!r} to use as a baseline",
+                fix=f"only {', '.join(elsewhere)} has it; add that target to it"
                 if elsewhere
-                else f"named plain arms: {', '.join(plain) or 'none yet (add one with `method: none` and a `name`)'}",
+                else f"use one of {', '.join(plain)}"
+                if plain
+                else "add an arm with `method: none` and this `name`",
             )
         if baseline.role != "baseline":
             what = "drafts itself" if baseline.speculates else f"is a control, compared with {baseline.baseline_id}"
             raise ExperimentError(
-                f"{arm.id}: its baseline {baseline.id} {what}", fix="name a plain arm that has no baseline of its own"
+                f"{arm.id}: its baseline {baseline.id} {what}",
+                fix="use an arm with `method: none` that has no baseline itself",
             )
 
 
@@ -482,11 +486,11 @@ def _checked_arm(index: int, fields: dict[str, Any]) -> Arm:
         arm = Arm.model_validate(fields)
     except ValidationError as error:
         plain = fields.get("gamma") == 0
-        fix = "leave it out: plain decoding is measured anyway" if plain else "correct that value"
+        fix = "leave it out: the baseline is measured anyway" if plain else "correct that value"
         raise ExperimentError(f"arms.{index}.{first_fault(error)}", fix=fix) from None
     if arm.gamma is not None and arm.gamma_min is not None and arm.gamma_min > arm.gamma:
         raise ExperimentError(
             f"arms.{index}: gamma_min {arm.gamma_min} is above gamma {arm.gamma}",
-            fix="set gamma_min to gamma or less: shorter drafts are discarded",
+            fix="set gamma_min to gamma or less",
         )
     return arm

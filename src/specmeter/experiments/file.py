@@ -232,15 +232,15 @@ def _variants(data: dict[str, Any], source: str) -> dict[str, dict[str, Any]]:
     for name, changes in found.items():
         for key in ("variants", "applied"):
             if key in changes:
-                raise _refusal(source, [f"variants.{name}.{key}: a variant cannot change that"])
+                raise _refusal(source, [f"variants.{name}.{key}: a variant cannot change this key"])
     return found
 
 
 def _chosen(name: str, offered: dict[str, dict[str, Any]], source: str) -> dict[str, Any]:
     if name not in offered:
         raise ExperimentError(
-            f"{source} has no variant {name[:80]!r}",
-            fix=f"choose from: {', '.join(offered)}" if offered else "it has none; leave the option out",
+            f"{source}: no such variant {name[:80]!r}",
+            fix=f"use one of: {', '.join(offered)}" if offered else "leave the option out: it has no variants",
         )
     return offered[name]
 
@@ -266,8 +266,8 @@ def read_form(reference: str, form: FileKind[Kind]) -> tuple[str, str, Path]:
     looks_like_path = path.suffix in {".yaml", ".yml"} or path.parent != Path()
     if path.is_dir():
         raise ExperimentError(
-            f"{path}: a folder, not an {form.word}",
-            fix="name a file in it; `specmeter list` shows the runs that are here",
+            f"{path}: is a folder, not an {form.word}",
+            fix="pass a file in it; `specmeter list` shows the runs in this folder",
         )
     if not looks_like_path and not path.is_file():
         shelf = _on_shelf(form)
@@ -278,7 +278,7 @@ def read_form(reference: str, form: FileKind[Kind]) -> tuple[str, str, Path]:
         apart = f"; experiments of studies: {extensions.INSTALL}" if extensions.studies() is None else ""
         raise ExperimentError(
             f"{reference!r} is neither a file nor a bundled {form.word}",
-            fix=f"{hint}{form.listing}; a file needs its path{apart}",
+            fix=f"{hint}{form.listing}; for a file, give its path{apart}",
         )
     try:
         raw = read_named(path, MAX_BYTES + 1)
@@ -287,12 +287,12 @@ def read_form(reference: str, form: FileKind[Kind]) -> tuple[str, str, Path]:
         raise ExperimentError(f"{path}: cannot be read ({why})", fix=f"check the path; {form.listing}") from None
     if raw.startswith(b"GGUF"):
         raise ExperimentError(
-            f"{path}: a model, not an {form.word}",
-            fix="`specmeter run MODEL --draft DRAFT` measures it; in a file or in Python it is a `target`",
+            f"{path}: is a model, not an {form.word}",
+            fix="use `specmeter run MODEL --draft DRAFT`; in a file or in Python, make it a `target`",
         )
     if len(raw) > MAX_BYTES:
         raise ExperimentError(
-            f"{path}: larger than {MAX_BYTES:,} bytes", fix=f"a file of this kind ({form.word}) is short"
+            f"{path}: larger than {MAX_BYTES:,} bytes", fix=f"check the path: an {form.word} is a short file"
         )
     try:
         return raw.decode("utf-8-sig"), str(path), path.resolve().parent
@@ -331,15 +331,15 @@ def _parse(text: str, source: str, form: FileKind[Kind]) -> dict[str, Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"{source}:{mark.line + 1}:{mark.column + 1}" if mark else source
-        raise ExperimentError(f"{where}: {error.problem or 'not valid YAML'}", fix="correct the YAML there") from None
+        raise ExperimentError(f"{where}: {error.problem or 'not valid YAML'}", fix="fix the YAML there") from None
     except RecursionError:
-        raise ExperimentError(f"{source}: nested too deeply", fix="correct the YAML") from None
+        raise ExperimentError(f"{source}: nested too deeply", fix="fix the YAML") from None
     except (yaml.YAMLError, ValueError) as error:
-        raise ExperimentError(f"{source}: not valid YAML ({error})", fix="correct the YAML") from None
+        raise ExperimentError(f"{source}: not valid YAML ({error})", fix="fix the YAML") from None
     if not isinstance(data, dict):
         what = "it is empty" if data is None else "this is a list" if isinstance(data, list) else "this is a value"
         raise ExperimentError(
-            f"{source}: the {form.word} has to be a mapping of keys; {what}",
+            f"{source}: the {form.word} must be a mapping of keys; {what}",
             fix=form.start,
         )
     mapping = cast("dict[str, Any]", data)
@@ -373,17 +373,17 @@ def _apply(data: dict[str, Any], override: str) -> None:
     if len(keys) > MAX_DEPTH:
         raise ExperimentError(f"--set {path[:80]}...: more than {MAX_DEPTH} levels", fix="shorten the path")
     if keys[0] in ("variants", "applied"):
-        raise ExperimentError(f"--set {path}: variants are not values", fix="choose one with --variant NAME")
+        raise ExperimentError(f"--set {path}: a variant cannot be set like this", fix="use --variant NAME")
     if not separator or not all(keys):
         raise ExperimentError(
-            f"--set {override!r}: not of the form a.b=c",
-            fix="for example --set design.blocks=5 --set arms.0.gamma=[4,8]",
+            f"--set {override!r}: not a.b=c",
+            fix="write for example --set design.blocks=5 --set arms.0.gamma=[4,8]",
         )
     try:
         value: Any = yaml.load(raw, Loader=_Loader)  # noqa: S506  # a SafeLoader
     except (yaml.YAMLError, ValueError, RecursionError):
         shown = override if len(override) <= _SHOWN else f"{override[:_SHOWN]}..."
-        raise ExperimentError(f"--set {shown!r}: the value is not valid YAML", fix="quote it") from None
+        raise ExperimentError(f"--set {shown!r}: the value is not valid YAML", fix="quote the value") from None
     _bounded(value, f"--set {path}")
     node: Any = data
     depth = 0
@@ -438,7 +438,7 @@ def _taken_for_numbers(data: object, value: object, *place: str) -> Iterator[str
     """A line for each true and false of `data` that became a number in `value`."""
     if isinstance(data, bool):
         if isinstance(value, int | float) and not isinstance(value, bool):
-            yield f"{'.'.join(place)}: has to be a number (given: {str(data).lower()})"
+            yield f"{'.'.join(place)}: must be a number (given: {str(data).lower()})"
     elif isinstance(data, Mapping):
         known: object = dict(value) if isinstance(value, BaseModel) else value
         for key, it in cast("Mapping[str, object]", data).items() if isinstance(known, Mapping) else ():

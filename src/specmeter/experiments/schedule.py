@@ -47,8 +47,7 @@ class Balance(Record):
 
     score: float | None
     """1 - sum over arms |sum over blocks c| / sum over both |c|, where c is an arm's place in a block counted from the
-    block's middle. 1: fully balanced; 0: the same order in every block. None: no two arms ever
-    shared a block."""
+    block's middle. 1: fully balanced; 0: the same order in every block. None: no two arms ever shared a block."""
 
 
 def plan(
@@ -62,9 +61,9 @@ def plan(
     count < 1.
     """
     if not arm_ids:
-        raise ExperimentError("arms: there is nothing to measure", fix="add at least one arm")
+        raise ExperimentError("arms: nothing to measure", fix="add at least one arm")
     if len(set(arm_ids)) < len(arm_ids):
-        raise ExperimentError("arms: an id is used twice", fix="give every arm an id of its own")
+        raise ExperimentError("arms: an id is used twice", fix="give every arm a unique id")
     for field, count in (("blocks", blocks), ("invocations", invocations)):
         if count < 1:
             raise ExperimentError(f"design.{field}: {count} is less than 1", fix=f"set design.{field} to 1 or more")
@@ -102,7 +101,7 @@ def item_order(prompt_ids: Sequence[str], invocation: int, block: int, seed: int
 
 def arrivals(count: int, rate: float, invocation: int, block: int, seed: int) -> tuple[float, ...]:
     """When each of `count` requests is due in an open loop, in seconds after the first: a Poisson process of `rate`
-    requests per second, drawn anew in every block and the same for all of its arms."""
+    requests per second, drawn again in every block and the same for all of its arms."""
     due, at = [0.0], 0.0
     for place in range(1, count):
         digest = sha256(f"{seed}:{invocation}:{block}:arrival:{rate!r}:{place}".encode()).digest()

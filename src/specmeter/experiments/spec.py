@@ -123,11 +123,11 @@ class ArmSpec(Record):
         for field in ("method", "draft", *DRAFTING_AXES):
             if self.name is not None and len(as_tuple(getattr(self, field))) > 1:
                 raise ValueError(
-                    f"{self.name!r} names one arm per target, but {field} is a list; leave the name out, "
-                    "or write an arm for each value"
+                    f"{self.name!r} is the name of one arm, but {field} is a list; remove the name, or write one arm "
+                    "per value"
                 )
         if self.baseline and self.name is None and "none" in as_tuple(self.method):
-            raise ValueError("a plain arm with a baseline is a control, and needs a `name`")
+            raise ValueError("an arm without speculation that has a baseline is a control and needs a `name`")
         return self
 
 
@@ -258,8 +258,8 @@ class LoadSpec(Record):
         most = max(as_tuple(self.clients), default=0)
         if self.slots is None and most > MAX_SLOTS:
             raise ValueError(
-                f"clients: {most} clients share {MAX_SLOTS} slots at most, and {most - MAX_SLOTS} requests would "
-                f"queue at any time; write slots: {MAX_SLOTS} to measure that"
+                f"clients: {most} clients exceed the maximum of {MAX_SLOTS} slots, so {most - MAX_SLOTS} requests "
+                f"would always queue; to measure that, set slots: {MAX_SLOTS}"
             )
         return self
 
@@ -302,7 +302,7 @@ def split_methods(text: str) -> tuple[MethodName, ...]:
     """
     parts = tuple(part.strip() for part in text.split("+"))
     if len(set(parts)) < len(parts) or (PLAIN in parts and len(parts) > 1):
-        raise ValueError(f"method {text!r} cannot be combined like this; name each method once, and none alone")
+        raise ValueError(f"method {text!r} cannot be combined like this; list each method once, and `none` only alone")
     return parts
 
 

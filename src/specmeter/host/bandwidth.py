@@ -137,8 +137,8 @@ def array_bytes(cache: int | None, available: int) -> int:
     each = min(wanted, available // 4)
     if each < 4 * caches:
         raise UsageError(
-            f"bandwidth: two arrays of {size(4 * caches)}, four times the caches, do not fit: "
-            f"{size(available)} are free, of which half may be used",
+            f"bandwidth: two arrays of {size(4 * caches)} (4x the caches) do not fit in half of the free "
+            f"{size(available)}",
             fix="close other programs",
         )
     return each - each % 4096

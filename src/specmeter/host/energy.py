@@ -285,7 +285,7 @@ class EnergyMeter:
         return moment
 
     def until(self, before: Moment | None, seconds: float | None) -> float | None:
-        """Joules of all sources from a moment until so many seconds later, which have passed: on a straight line
+        """Joules of all sources from a moment until this many seconds later, which have passed: on a straight line
         between the readings on either side of it. None where that is not known."""
         if before is None or seconds is None:
             return None
@@ -332,7 +332,7 @@ class EnergyMeter:
 
     def _poll(self, now: float) -> None:
         for source in self._sources.found:
-            # Whatever goes wrong in a driver: the source grows old, and the measurement goes on.
+            # Whatever goes wrong in a driver: the source grows old, and the measurement continues.
             with contextlib.suppress(Exception):
                 source.poll(now)
         self._moment(now)
@@ -355,7 +355,7 @@ def find_sources(root: Path = Path("/")) -> EnergySources:
         elif nvml.power_w(index) is not None:
             found.append(Sensor(name, partial(nvml.power_w, index)))
         else:  # one that is partitioned, for example
-            unread.append(f"{name} tells neither energy nor power")
+            unread.append(f"{name} reports neither energy nor power")
     return EnergySources(tuple(found), tuple(unread), nvml.close)
 
 
@@ -373,10 +373,10 @@ def _mac() -> EnergySources:
 
 def _no_counter(root: Path) -> str:
     if sys.platform != "linux":
-        return f"the processor's energy cannot be read on {'Windows' if sys.platform == 'win32' else sys.platform}"
+        return f"CPU energy cannot be read on {'Windows' if sys.platform == 'win32' else sys.platform}"
     where = read_container(root)
-    return "the processor's energy cannot be read: Linux shows no counter (/sys/class/powercap)" + (
-        f"; virtual machines and containers seldom have one ({where})" if where else ""
+    return "CPU energy cannot be read: Linux has no counter here (/sys/class/powercap)" + (
+        f"; usual in virtual machines and containers ({where})" if where else ""
     )
 
 
@@ -439,7 +439,7 @@ class PowerMetrics:
         self._thread.start()
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether a first interval has come, within so many seconds; known at once where the program ends before."""
+        """Whether a first interval has come, within this many seconds; known at once where the program ends before."""
         self._known.wait(timeout_s)
         return self._seen
 

@@ -68,7 +68,7 @@ class TelemetrySampler:
         self.failures = 0
 
     def watch(self, pids: Iterable[int]) -> None:
-        """The engine's processes from now on; the interval that is under way begins anew."""
+        """The engine's processes from now on; the interval that is under way begins again."""
         self._pids = tuple(pids)
         self._guarded(self._rewatch)
 
@@ -319,7 +319,7 @@ QUIET = Gate()
 
 
 def gate_beside(threads: int | None, cores: int, logical_cores: int) -> Gate:
-    """What others may have beside an engine with so many threads on the CPU; None where it does not decode there.
+    """What others may have beside an engine with this many threads on the CPU; None where it does not decode there.
 
     Where these take every one of the `cores`, one core taken by others is enough, because threads that wait for each
     other are as slow as the slowest.
@@ -397,7 +397,7 @@ def others_were_busy(sessions: Sequence[Sequence[Seen]], gate: Gate = QUIET) -> 
 
 
 def gpu_was_slowed(samples: Sequence[Seen]) -> bool:
-    """Whether heat or its hardware slowed a GPU down in so many samples that it says something."""
+    """Whether heat or its hardware slowed a GPU down in this many samples that it says something."""
     return sum(it.slowed for it in samples) >= max(2, THROTTLED * len(samples))
 
 

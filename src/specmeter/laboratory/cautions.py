@@ -36,7 +36,8 @@ def swapped(arms: Sequence[Arm], models: Mapping[str, Sized]) -> Iterator[str]:
         if draft is not None and target in models and draft in models:
             mine, theirs = models[draft].size_bytes, models[target].size_bytes
             if mine is not None and theirs is not None and mine > theirs:
-                yield f"the draft {draft} ({size(mine)}) is larger than its target {target} ({size(theirs)}); swapped?"
+                yield f"the draft model {draft} ({size(mine)}) is larger than its target {target} ({size(theirs)}); "
+                "swapped?"
 
 
 def self_drafting(arms: Sequence[Arm], models: Mapping[str, Located]) -> Iterator[str]:
@@ -47,8 +48,8 @@ def self_drafting(arms: Sequence[Arm], models: Mapping[str, Located]) -> Iterato
         one, other = Path(models[target].path), Path(models[draft].path)
         if one.is_file() and other.is_file() and _are_same(one, other):
             yield (
-                f"the draft {draft} is the target {target} itself: every token is accepted, and drafting costs as much "
-                "as decoding; name a smaller model of the same vocabulary"
+                f"the draft model {draft} is the target {target} itself: every token is accepted, and drafting costs "
+                "as much as decoding; use a smaller model with the same vocabulary"
             )
 
 
@@ -64,8 +65,8 @@ def queueing(arms: Sequence[Arm]) -> Iterator[str]:
     for clients, slots in sorted(crowded):
         if clients > slots:
             yield (
-                f"{clients} clients share {counted(slots, 'slot')}: {counted(clients - slots, 'request')} would queue "
-                "at any time, and times to the first token include that"
+                f"{clients} clients share {counted(slots, 'slot')}: {counted(clients - slots, 'request')} always "
+                "queue, which is part of the time to first token"
             )
 
 
@@ -83,6 +84,6 @@ def too_few(experiment: Experiment, arms: Sequence[Arm]) -> Iterator[str]:
             default=0,
         )
         if among and units < least_units(among):
-            named, least = "one arm" if among == 1 else f"{among} arms", least_units(among)
+            named, least = "one configuration" if among == 1 else f"{among} configurations", least_units(among)
             option = f"--blocks {least}" if unit == "blocks" else f"--set design.{unit}={least}"
-            yield f"{named} beside {baseline}: an answer needs at least {least} {unit} ({option}); planned: {units}"
+            yield f"{named} for {baseline}: an answer needs at least {least} {unit} ({option}); planned: {units}"

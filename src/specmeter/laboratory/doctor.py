@@ -29,7 +29,7 @@ _GIB = 2**30
 _DISK_BYTES = 3 * _GIB
 _MEMORY_BYTES = 4 * _GIB
 _SWAP_BYTES = _GIB // 4
-_NO_FIX = "cannot be changed from here; several blocks show whether it matters"
+_NO_FIX = "none; use several blocks to see whether it matters"
 _SLOW_POLICIES = ("powersave", "conservative", "low power", "power saver")
 
 
@@ -86,8 +86,8 @@ def refuse_idle_gpu(experiment: Experiment, engine: object) -> None:
     for gpu in () if "NVIDIA" in used else read_gpus():
         if gpu.vendor == "NVIDIA" and gpu.driver is not None:
             raise EngineError(
-                f"{gpu.name}: no installed engine can use this GPU, so the processor would be measured",
-                fix=f"{gpu_fix(gpu)}; or ask for the processor: `--engine embedded`, or `-ngl 0`",
+                f"{gpu.name}: no installed engine can use this GPU, so the CPU would be measured",
+                fix=f"{gpu_fix(gpu)}; or choose the CPU with `--engine embedded` or `-ngl 0`",
             )
 
 
@@ -107,7 +107,9 @@ def _bench_models() -> Diagnosis:
         cores = shipped()
         damaged = [core.name for core in cores.values() if not core.is_intact()]
     except (ImportError, OSError, ValueError, KeyError) as error:
-        return Diagnosis("models", "bench models", "missing", f"their cores cannot be read ({error})", fix)
+        return Diagnosis(
+            "models", "bench models", "missing", f"the files of the bench models cannot be read ({error})", fix
+        )
     if damaged or not cores:
         return Diagnosis("models", "bench models", "missing", f"damaged: {', '.join(damaged) or 'all'}", fix)
     return Diagnosis("models", "bench models", "ok", f"{len(cores)} cores: {', '.join(cores)}")
@@ -148,7 +150,9 @@ def _energy(host: Host) -> Diagnosis:
         return Diagnosis("host", "energy", "ok", f"joules of {', '.join(meter.sources)}")
     # What cannot be read costs a column of the results, not the results.
     detail = f"joules of {', '.join(meter.sources)} only" if meter.sources else "joules per token cannot be measured"
-    return Diagnosis("host", "energy", "limited", detail, "; ".join(meter.unread))
+    reasons = [it for it in meter.unread if "sudo" not in it]
+    todo = [it for it in meter.unread if "sudo" in it]
+    return Diagnosis("host", "energy", "limited", "; ".join((detail, *reasons)), "; ".join(todo))
 
 
 def _clock(host: Host) -> Diagnosis:
@@ -156,10 +160,10 @@ def _clock(host: Host) -> Diagnosis:
         return Diagnosis("host", "clock policy", "limited", _unseen(host), _NO_FIX)
     if any(slow in host.governor.lower() for slow in _SLOW_POLICIES):
         fix = {
-            "macOS": "switch off Low Power Mode in the battery settings",
+            "macOS": "turn off Low Power Mode in the battery settings",
             "Windows": "powercfg /setactive SCHEME_MIN",
         }.get(host.os, "sudo cpupower frequency-set -g performance")
-        return Diagnosis("host", "clock policy", "limited", f"{host.governor}: clocks lag behind the load", fix)
+        return Diagnosis("host", "clock policy", "limited", f"{host.governor}: the clock reacts slowly to load", fix)
     return Diagnosis("host", "clock policy", "ok", host.governor)
 
 
@@ -180,7 +184,7 @@ def _cores(host: Host) -> Diagnosis:
         fix = f"give the container more cores, or set engine.threads to at most {max(1, int(usable))}"
         return Diagnosis("host", "cores", "limited", detail, fix)
     if usable < 2:
-        fix = "with a single core everything else disturbs the engine; use more blocks"
+        fix = "use more blocks: on a single core every other program disturbs the engine"
         return Diagnosis("host", "cores", "limited", detail, fix)
     return Diagnosis("host", "cores", "ok", detail)
 

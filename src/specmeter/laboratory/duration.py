@@ -20,9 +20,9 @@ from specmeter.host.limits import usable_cores
 SESSION_OVERHEAD_S = 1.5
 """Starting a process and reading metadata, without reading the weights."""
 TYPICAL_ANSWER = 300
-"""Tokens of an answer that ends by itself."""
+"""Tokens of an answer that ends on its own."""
 _DECODING = 0.55
-"""Of what a core reads by itself, while it multiplies."""
+"""Of what a core reads on its own, while it multiplies."""
 _READING = 0.3
 """Of the multiplications of a core on 32-bit numbers."""
 _ACCEPTED = 0.7

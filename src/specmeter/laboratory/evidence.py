@@ -285,7 +285,7 @@ class Evidence:
 
     @property
     def _texts(self) -> dict[str, dict[str, Request]]:
-        """Baseline -> prompt -> the first request on it; read anew while baselines are still being measured."""
+        """Baseline -> prompt -> the first request on it; read again while baselines are still being measured."""
         if self._complete is not None:
             return self._complete
         baselines = {arm.id for arm in self._work.arms.values() if arm.role == "baseline"}

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from specmeter.workloads.spec import WorkloadSpec
 
 MIN_CONTEXT, STEP = 1024, 256
-"""Of a context that fits by itself."""
+"""Of a context that fits on its own."""
 _TEMPLATE = 256
 """Tokens that a chat template may add to a conversation."""
 _ROOM = 64
@@ -94,7 +94,8 @@ def fitted(loaded: LoadedExperiment, files: Mapping[str, Path | None], sessions:
             room = arm.engine.slot_context
             if trained is not None and room > trained:
                 raise ExperimentError(
-                    f"engine.context: {arm.id} has room for {room} tokens, and its target was trained for {trained}",
+                    f"engine.context: {arm.id} has a context of {room} tokens, but its target was trained for "
+                    f"{trained}",
                     fix=f"use -c {trained * (1 if arm.load else arm.engine.slots)} or less",
                 )
             _fit(
@@ -127,7 +128,7 @@ def _fit(texts: Sequence[_Text], arm: Arm, room: int, trained: int | None) -> No
                 limit = limit if room < trained else f"{arm.target} was trained for texts of {trained}"
                 fix = f"use shorter prompts or answers (-n), or a model that was trained for {longer} tokens"
             raise ExperimentError(
-                f"{it.name}: the prompt has {it.tokens} tokens and {it.answer} are to be generated, but {limit}",
+                f"{it.name}: the prompt has {it.tokens} tokens, {it.answer} more are to be generated, but {limit}",
                 fix=fix,
             )
 

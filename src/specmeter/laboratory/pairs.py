@@ -13,7 +13,7 @@ from specmeter.models.reference import FoundModel
 TIME_S = 0.4
 """For comparing vocabularies: a hint has to come at once."""
 SMALLER = 3
-"""A draft is worth trying from here on: so many times smaller than its target."""
+"""A draft is worth trying from here on: this many times smaller than its target."""
 
 
 class Pair(NamedTuple):

@@ -45,7 +45,7 @@ class ModelNeed(Record):
     """None when it cannot be told without fetching it."""
     present: bool
     bytes_per_token: float | None
-    """Weights read to decode one token by itself."""
+    """Weights read to decode one token on its own."""
     parameters: int | None = None
     """Used for one token, where its file is here."""
 

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 SHARE = 0.05
 """Of the time that the run will take: all that is found out beside a baseline."""
 REQUESTS = 2.0
-"""So many requests of the baseline may be taken for each arm that was asked for: before the second session, for one."""
+"""This many requests of the baseline may be taken for each arm that was asked for: before the second session, for
+one."""
 MAX_ROUNDS = 6
 MIN_ROUNDS = 2
 """Where a probe is always wanted."""

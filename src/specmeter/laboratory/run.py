@@ -171,9 +171,9 @@ def _refuse_too_long(experiment: Experiment, arm: Arm) -> None:
     for spec in experiment.workloads if depth else ():
         if depth + (answer := most_tokens(experiment, spec)) >= room:
             raise ExperimentError(
-                f"load.depth: {depth} tokens come before the prompts of workload {spec.name!r} and {answer} are to be "
-                f"generated, but {arm.id} has room for {room}",
-                fix=f"set engine.context to {needed(arm, depth + answer)} and the prompts' own tokens, or lower "
+                f"load.depth: {depth} tokens before each prompt of workload {spec.name!r} plus {answer} generated "
+                f"tokens do not fit in the {room} tokens of {arm.id}",
+                fix=f"set engine.context to {needed(arm, depth + answer)} plus the length of the prompts, or lower "
                 "load.depth or max_tokens",
             )
     for spec in experiment.workloads:
@@ -181,8 +181,8 @@ def _refuse_too_long(experiment: Experiment, arm: Arm) -> None:
             longest, answer = max(spec.lengths), most_tokens(experiment, spec)
             if depth + longest + answer > room:
                 raise ExperimentError(
-                    f"engine.context: prompts of workload {spec.name!r} have {longest} tokens and {answer} are to be "
-                    f"generated, but {arm.id} has room for {room}",
+                    f"engine.context: prompts of workload {spec.name!r} have {longest} tokens plus {answer} to "
+                    f"generate, but {arm.id} has room for {room}",
                     fix=f"set engine.context to {needed(arm, depth + longest + answer)} or more, or lower lengths or "
                     "max_tokens",
                 )
@@ -194,8 +194,8 @@ def _refuse_too_many(arms: Sequence[Arm]) -> None:
     wanted = clients + _OTHER_FILES
     if clients and (allowed := allow_open_files(wanted)) < wanted:
         raise ExperimentError(
-            f"load.clients: {clients} clients need {wanted} open files, and this system allows {allowed}",
-            fix=f"allow more (`ulimit -n {wanted}`), or measure fewer clients",
+            f"load.clients: {clients} clients need {wanted} open files, but this system allows {allowed}",
+            fix=f"raise the limit (`ulimit -n {wanted}`), or use fewer clients",
         )
 
 
@@ -204,8 +204,8 @@ def _stated(kind: str, identity: EngineIdentity) -> EngineTraits:
     traits = spec_of(kind).traits
     if identity.kind != kind or identity.traits is None or not traits.stated_by(identity.traits):
         raise EngineStartError(
-            f"engine.kind: {kind}: it reports another engine's identity, or other traits than registered",
-            fix="report this to its authors: `identify` must give its kind and its traits",
+            f"engine.kind: {kind}: it reports another engine's identity, or other traits than it registered",
+            fix="report this to its authors: `identify` must return its kind and traits",
         )
     return identity.traits
 
@@ -320,9 +320,9 @@ def run(
     work, loaded = prepared.work, prepared.loaded
     if next_cells is None and work.experiment.design.stopping == "decided":
         raise ExperimentError(
-            "design.stopping: decided: blocks are added by what was measured, which only `specmeter advise` "
-            "and `specmeter study run` do",
-            fix="set design.stopping to planned; an advice goes on by its own command",
+            "design.stopping: decided: only `specmeter advise` and `specmeter study run` can add blocks depending on "
+            "results",
+            fix="set design.stopping to planned; to continue an advice, repeat its own command",
         )
     forecaster = _forecaster(prepared, probes) if predictor is None else predictor
     identity = RunIdentity(
@@ -343,7 +343,7 @@ def run(
             if store.certificate() is None:
                 _certify(store, certified, measured_now=False)  # its end is past: nothing saw what became of it since
             return store.state()
-        # The order lies in the folder: a run that is resumed goes on as it was planned.
+        # The order lies in the folder: a run that is resumed continues as it was planned.
         work = replace(work, cells=store.cells())
         # A simulated run has no machine whose energy it could use; one with nothing left to measure uses none.
         meters: dict[str, object] = {}
@@ -451,7 +451,9 @@ def choose_folder(
     if out is not None:
         resumed = RunStore.exists(out)
         if resumed and new:
-            raise StoreError(f"{out}: already holds a run, and --new asks for another", fix="name another folder")
+            raise StoreError(
+                f"{out}: already contains a run, and --new needs a new folder", fix="choose another folder with --out"
+            )
         return out, resumed
     if not new:
         for folder in reversed(find_runs(runs, name)):
@@ -466,7 +468,7 @@ def choose_folder(
 
 
 def _as_begun(store: RunReader, experiment: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An experiment with the rule for disturbed blocks that the run was begun with, where its file leaves that to the
+    """An experiment with the rule for disturbed blocks that the run was started with, where its file leaves that to the
     environment: blocks that were excluded stay so, and those that come follow the rule that is in force then."""
     with suppress(ExperimentError, KeyError):  # of a file that is damaged, or of another version
         if "disturbed" not in parse(store.experiment_yaml).design.model_fields_set:
@@ -527,9 +529,7 @@ def _prompts(
     else:
         prompts = workloads.load(specs, base_dir=loaded.base_dir)
     if missing := set(loaded.experiment.only.prompts).difference(prompt.id for prompt in prompts):
-        raise ExperimentError(
-            f"only.prompts: {min(missing)} is not a prompt of the experiment", fix="name prompts by their ids"
-        )
+        raise ExperimentError(f"only.prompts: the experiment has no prompt {min(missing)}", fix="list prompts by id")
     prompts = loaded.experiment.chosen(prompts)
     return {
         arm.id: prompts_under(

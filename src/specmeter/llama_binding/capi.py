@@ -26,8 +26,8 @@ SETTING = "SPECMETER_LIBLLAMA"
 """Environment variable: path of a separately installed libllama of the same version."""
 
 _FIX = (
-    f"install the pinned wheel again (pip install --force-reinstall xllamacpp), or unset {SETTING}; "
-    "the engine `embedded` does not depend on this layout"
+    f"reinstall the pinned wheel (`pip install --force-reinstall xllamacpp`), unset {SETTING}, or use the engine "
+    "`embedded`"
 )
 
 _WARNING, _ERROR = 3, 4
@@ -35,7 +35,7 @@ _KEPT_WARNINGS = 8
 _LONGEST_WARNING = 300
 
 EvalCallback = ctypes.CFUNCTYPE(c_bool, c_void_p, c_bool, c_void_p)
-"""(tensor, whether llama.cpp asks if it is wanted, user data) -> wanted, or go on."""
+"""(tensor, whether llama.cpp asks if it is wanted, user data) -> wanted, or continue."""
 LogCallback = ctypes.CFUNCTYPE(None, ctypes.c_int, c_char_p, c_void_p)
 """(level, text, user data)."""
 
@@ -314,14 +314,14 @@ class Library:
                 return getattr(library, name)
             except AttributeError:
                 continue
-        raise EngineStartError(f"{self.path}: has no function {name}; this is not llama.cpp {VERSION}", fix=_FIX)
+        raise EngineStartError(f"{self.path}: has no function {name}, so it is not llama.cpp {VERSION}", fix=_FIX)
 
 
 def prove(version: str, model: ModelParams, context: ContextParams, path: Path) -> None:
     """Raise `EngineStartError` unless version and default values are those that this binding was written for."""
     if version.partition("-")[0] != VERSION:
         raise EngineStartError(
-            f"{path}: is llama.cpp {version or 'of an unknown version'}, and this binding was written for {VERSION}",
+            f"{path}: is llama.cpp {version or 'of an unknown version'}, but this binding needs {VERSION}",
             fix=_FIX,
         )
     for kind, params, defaults in (("model", model, MODEL_DEFAULTS), ("context", context, CONTEXT_DEFAULTS)):
@@ -329,8 +329,8 @@ def prove(version: str, model: ModelParams, context: ContextParams, path: Path) 
             found = getattr(params, name)
             if found != expected:
                 raise EngineStartError(
-                    f"{path}: llama.cpp {version} lays out its {kind} parameters differently from {VERSION} as it was "
-                    f"known here: {name} reads {found!r}, not {expected!r}",
+                    f"{path}: llama.cpp {version} has a different layout of {kind} parameters than {VERSION}: {name} "
+                    f"reads {found!r}, not {expected!r}",
                     fix=_FIX,
                 )
 
@@ -340,7 +340,9 @@ def library_path() -> Path:
     if chosen := os.environ.get(SETTING):
         path = Path(chosen).expanduser()
         if not path.is_file():
-            raise EngineStartError(f"{SETTING}: {path} is not a file", fix=f"name a libllama of llama.cpp {VERSION}")
+            raise EngineStartError(
+                f"{SETTING}: {path} is not a file", fix=f"set it to a libllama of llama.cpp {VERSION}"
+            )
         return path
     spec = importlib.util.find_spec("xllamacpp")
     if spec is None or spec.origin is None:
@@ -348,7 +350,7 @@ def library_path() -> Path:
     folder = Path(spec.origin).parent
     found = sorted(it for it in folder.iterdir() if it.name.startswith("xllamacpp.") and it.suffix in (".so", ".pyd"))
     if not found:
-        raise EngineStartError(f"{folder}: the extension module of xllamacpp is missing", fix=_FIX)
+        raise EngineStartError(f"{folder}: xllamacpp's extension module is missing", fix=_FIX)
     return found[0]
 
 

@@ -86,7 +86,7 @@ def alone(work: Work[T]) -> T:
 def extending(sequence: TokenSequence, tokens: Sequence[int]) -> Work[Rows]:
     """Forwards over any number of tokens, batch by batch; the logits of the last one, shape (1, vocabulary)."""
     if not tokens:
-        raise EngineProtocolError("no tokens to process", fix="give at least one")
+        raise EngineProtocolError("no tokens to process", fix="give at least one token")
     size = sequence.context.batch_size
     *firsts, last = range(0, len(tokens), size)
     for start in firsts:
@@ -147,7 +147,7 @@ class TokenSequence:
         handle = self._context.handle
         if not 0 <= length <= self.length:
             raise EngineProtocolError(
-                f"cannot cut a sequence of {self.length} tokens to {length}", fix="cut to a length that it has"
+                f"cannot cut a sequence of {self.length} tokens to {length}", fix="cut to its length or less"
             )
         del handle
         if length == self.length:
@@ -171,7 +171,9 @@ class TokenSequence:
         buffer = (ctypes.c_uint8 * size)()
         written = lib.llama_state_seq_get_data_ext(handle, buffer, size, self.number, _PARTIAL)
         if size and not written:
-            raise EngineError(f"{self.model.path}: llama.cpp cannot save its state", fix="decode without a draft")
+            raise EngineError(
+                f"{self.model.path}: llama.cpp cannot save its state", fix="use this model without speculation"
+            )
         return Checkpoint(self.length, bytes(memoryview(buffer)[:written]))
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -182,12 +184,14 @@ class TokenSequence:
         lib, handle = self._context.lib, self._context.handle
         if checkpoint.length > self.length:
             raise EngineError(
-                f"a checkpoint of {checkpoint.length} tokens does not lie in the past of {self.length}",
+                f"a checkpoint of {checkpoint.length} tokens is not a prefix of the current {self.length} tokens",
                 fix="restore checkpoints of the same sequence",
             )
         state = (ctypes.c_uint8 * len(checkpoint.state)).from_buffer_copy(checkpoint.state)
         if not lib.llama_state_seq_set_data_ext(handle, state, len(checkpoint.state), self.number, _PARTIAL):
-            raise EngineError(f"{self.model.path}: llama.cpp cannot restore its state", fix="decode without a draft")
+            raise EngineError(
+                f"{self.model.path}: llama.cpp cannot restore its state", fix="use this model without speculation"
+            )
         # What attention layers hold beyond it can be cut now that the recurrent state does not.
         lib.llama_memory_seq_rm(self._context.memory, self.number, checkpoint.length, -1)
         self.length = checkpoint.length
@@ -281,7 +285,7 @@ class Context(TokenSequence):
     def handle(self) -> int:
         """llama.cpp's pointer. Raises `EngineError` after `close`."""
         if self._handle is None:
-            raise EngineError(f"{self.model.path}: this context was closed", fix="make a new one")
+            raise EngineError(f"{self.model.path}: this context is closed", fix="make a new context")
         return self._handle
 
     def close(self) -> None:
@@ -314,18 +318,18 @@ class Context(TokenSequence):
             total += count
             if count == 0 or total > self.batch_size:
                 raise EngineProtocolError(
-                    f"a forward over {total} tokens: it takes 1 to {self.batch_size}",
-                    fix="set engine.batch to gamma + 1 or more, and prefill longer texts with `extend`",
+                    f"a forward pass over {total} tokens: 1 to {self.batch_size} are allowed",
+                    fix="set engine.batch to gamma + 1 or more, and use `extend` for longer prompts",
                 )
             if outputs == "all" and total > self.rows:
                 raise EngineProtocolError(
-                    f"logits of {total} tokens at once: this context was made for {self.rows}",
-                    fix="make the context with more `rows`",
+                    f"logits of {total} tokens requested, but this context was made for {self.rows}",
+                    fix="create the context with more `rows`",
                 )
             if sequence.length + count > sequence.room:
                 raise ContextFullError(
-                    f"{sequence.length} tokens and {count} more do not fit into a context of {sequence.room}",
-                    fix="raise engine.context, or generate less",
+                    f"{sequence.length} tokens plus {count} do not fit in a context of {sequence.room}",
+                    fix="raise engine.context, or generate fewer tokens",
                 )
             self.model.check_tokens(tokens)
         return self._forward(handle, forwards, total)
@@ -382,13 +386,13 @@ class Context(TokenSequence):
         lengths = " + ".join(str(forward.sequence.length) for forward in forwards)
         if status == 1:
             raise ContextFullError(
-                f"llama.cpp found no place for {total} tokens after {lengths} in a context of {self.capacity}",
+                f"llama.cpp has no space for {total} tokens after {lengths} in a context of {self.capacity}",
                 fix="raise engine.context",
             )
         raise EngineError(
-            f"{self.model.path}: a forward over {total} tokens after {lengths} failed (llama_decode: {status})"
+            f"{self.model.path}: a forward pass over {total} tokens after {lengths} failed (llama_decode: {status})"
             f"{self.lib.last_words()}",
-            fix="too little memory is the usual reason",
+            fix="free some memory (the usual cause), or use a smaller context",
         )
 
     def _view(self, address: int, rows: int) -> Rows:
@@ -452,4 +456,4 @@ def _ggml_type(name: str) -> int:
     try:
         return int(GGMLQuantizationType[name.upper()])
     except KeyError:
-        raise ModelError(f"{name!r} is not a KV cache type", fix="use f16, q8_0, ...") from None
+        raise ModelError(f"{name!r} is not a KV cache type", fix="use a type such as f16 or q8_0") from None

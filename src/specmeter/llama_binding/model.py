@@ -92,13 +92,15 @@ class Model:
     def handle(self) -> int:
         """llama.cpp's pointer. Raises `EngineError` after `close`."""
         if self._handle is None:
-            raise EngineError(f"{self.path}: this model was closed", fix="load it again")
+            raise EngineError(f"{self.path}: this model is closed", fix="load it again")
         return self._handle
 
     def close(self) -> None:
         """Free the weights; safe to call twice. Raises `EngineError` while a context of the model is open."""
         if self._contexts:
-            raise EngineError(f"{self.path}: {self._contexts} contexts of this model are open", fix="close them first")
+            raise EngineError(
+                f"{self.path}: {self._contexts} contexts of this model are still open", fix="close them first"
+            )
         if self._handle:
             self._lib.llama_model_free(self._handle)
         self._handle = None
@@ -116,7 +118,7 @@ class Model:
         self._contexts += 1
 
     def release(self) -> None:
-        """A context of this model was closed."""
+        """A context of this model is closed."""
         self._contexts -= 1
 
     # --- vocabulary --------------------------------------------------------------------------------------------------
@@ -143,9 +145,7 @@ class Model:
         _ = self.handle
         raw = utf8(text)
         if len(raw) > MAX_TEXT_BYTES:
-            raise EngineProtocolError(
-                f"the text has {len(raw)} bytes, more than {MAX_TEXT_BYTES}", fix="give it in parts"
-            )
+            raise EngineProtocolError(f"the text has {len(raw)} bytes, more than {MAX_TEXT_BYTES}", fix="split it")
         room = len(raw) + 16
         for _attempt in range(2):
             ids = (ctypes.c_int32 * room)()
@@ -180,8 +180,8 @@ class Model:
         if len(tokens) and (min(tokens) < 0 or max(tokens) >= self.vocabulary_size):
             wrong = next(it for it in tokens if not 0 <= it < self.vocabulary_size)
             raise EngineProtocolError(
-                f"token id {wrong} lies outside of the vocabulary of {self.vocabulary_size}",
-                fix="use tokens of this model's own vocabulary",
+                f"token id {wrong} is not in the vocabulary of {self.vocabulary_size} tokens",
+                fix="use token ids of this model",
             )
 
     @property
@@ -210,8 +210,8 @@ class Model:
                 return buffer.raw[:size].decode("utf-8", "replace")
             room = size
         raise EngineProtocolError(
-            f"{self.path}: llama.cpp's C interface does not recognise the chat template of this model",
-            fix="use prompts of format `completion`, or the engine `embedded`, which runs templates",
+            f"{self.path}: llama.cpp's C interface does not recognize this model's chat template",
+            fix="use prompts of format `completion`, or the engine `embedded`",
         )
 
 
@@ -225,7 +225,7 @@ def _file_name(path: Path) -> bytes:
     # llama.cpp takes UTF-8 on Windows and the file system's own bytes elsewhere.
     with contextlib.suppress(UnicodeEncodeError):
         return str(path).encode() if os.name == "nt" else os.fsencode(path)
-    raise EngineStartError(f"{path!r}: llama.cpp cannot open a file of this name", fix="rename the file")
+    raise EngineStartError(f"{path!r}: llama.cpp cannot open a file with this name", fix="rename the file")
 
 
 def _devices(lib: Library, names: Sequence[str]) -> Any:
@@ -236,6 +236,6 @@ def _devices(lib: Library, names: Sequence[str]) -> Any:
     for name in names:
         handle = lib.ggml_backend_dev_by_name(name.encode("utf-8", "replace"))
         if not handle:
-            raise EngineStartError(f"no device {name!r}", fix="`specmeter doctor` lists the devices")
+            raise EngineStartError(f"no such device: {name!r}", fix="use one that `specmeter doctor` lists")
         handles.append(handle)
     return (ctypes.c_void_p * (len(handles) + 1))(*handles, None)

@@ -52,7 +52,7 @@ def probabilities(logits: Logits, generation: Generation) -> Floats:
     """
     if generation.temperature <= 0:
         raise UsageError(
-            "temperature is 0: greedy decoding does not sample", fix="take the largest logit (verification.greedy)"
+            "temperature is 0: greedy decoding does not sample", fix="use the largest logit (verification.greedy)"
         )
     if logits.ndim == 1:
         return _row(logits, generation)
@@ -90,9 +90,7 @@ def draw(probabilities: Floats, rng: np.random.Generator) -> int:
     sums = np.add.reduceat(probabilities, starts).cumsum()
     total = float(sums[-1])
     if not total > 0 or total == np.inf:
-        raise UsageError(
-            f"probabilities sum to {total}: a token cannot be drawn", fix="give a distribution over tokens"
-        )
+        raise UsageError(f"probabilities sum to {total}: no token can be drawn", fix="give probabilities that sum to 1")
     aim = rng.random() * total
     block = int(sums.searchsorted(aim, side="right"))
     if block < len(starts):
@@ -173,6 +171,7 @@ def _nucleus(values: Logits, top_p: float) -> NDArray[np.intp]:
 
 def _no_numbers() -> EngineProtocolError:
     return EngineProtocolError(
-        "the engine's logits are not numbers",
-        fix="check the model file (`specmeter models inspect`); with a quantized KV cache or a GPU, try without it",
+        "the engine's logits are not finite numbers",
+        fix="check the model file (`specmeter models inspect`); if the KV cache is quantized or a GPU is used, try "
+        "without",
     )

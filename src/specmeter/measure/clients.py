@@ -1,7 +1,7 @@
 """The clients of a cell under load: who sends which request when.
 
-Closed loop: so many clients take from one queue, and each sends its next request as soon as its last one has ended. To
-keep the engine busy at all times, several clients begin with a filler, an ever longer one, so that they are out of
+Closed loop: this many clients take from one queue, and each sends its next request as soon as its last one has ended.
+To keep the engine busy at all times, several clients begin with a filler, an ever longer one, so that they are out of
 step, and one that finds the queue empty sends fillers until the last request of the run has ended. Fillers are no
 requests of the run (`record.Filler`).
 
@@ -86,7 +86,7 @@ class Clients:
         lead: Sequence[DueRequest] = (),
         more: Iterable[DueRequest] = (),
     ) -> EngineError | None:
-        """Send everything by so many clients; `lead`: what each begins with, `more`: what clients send
+        """Send everything by this many clients; `lead`: what each begins with, `more`: what clients send
         while the last requests of the run are answered. What ended the engine before it was all answered: the requests
         in flight fail with it, and nothing more is sent."""
         queue, fillers = iter(asked), iter(more)
@@ -108,7 +108,7 @@ class Clients:
         return None
 
     def open_loop(self, asked: Iterable[DueRequest], after_s: Sequence[float]) -> EngineError | None:
-        """Send each request so many seconds after now, and wait for all of them. As `closed_loop` otherwise."""
+        """Send each request this many seconds after now, and wait for all of them. As `closed_loop` otherwise."""
         began_at = self.clock()
         queue = iter(list(zip(asked, after_s, strict=True)))
         coming = next(queue, None)
@@ -132,7 +132,7 @@ class Clients:
         now = self.clock()
         for flying in self._flying.values():
             error = EngineError(
-                "given up: the cell was broken off while this was answered", fix="run the same command again"
+                "cancelled: the measurement stopped during this request", fix="run the same command again"
             )
             yield EndedRequest(*flying, min(flying.due_at, now), error)
         self._flying.clear()

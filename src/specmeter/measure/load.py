@@ -28,7 +28,7 @@ LATE = 0.02
 
 
 def late_share(late_ms: float, duration_ms: float, at_once: float) -> float:
-    """Share of the time of so many clients in which requests were due and not sent."""
+    """Share of the time of this many clients in which requests were due and not sent."""
     return late_ms / (duration_ms * at_once) if duration_ms * at_once > 0 else 0.0
 
 

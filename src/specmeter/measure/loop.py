@@ -3,7 +3,7 @@
 A cell of the schedule (an arm in a block) gets a session of its own: start, excluded warm-up (unless its server is a
 warm one, `engines.warm_servers`), then one request at a time, each on disk before the next one starts. What is already
 in the run folder is skipped, so the same loop resumes an interrupted run. An engine that dies costs the request it was
-working on; the rest of the cell goes on with a fresh session.
+working on; the rest of the cell continues with a fresh session.
 
 A cell of an arm with a load is measured by its clients and stored when it has ended (`measure.load`).
 """
@@ -59,7 +59,7 @@ SHORT_WARMUP_PROMPT = 512
 """Tokens of a prompt that a short warm-up reads; llama.cpp computes no more at once."""
 BRIEF_CHARACTERS = 96
 START_FAILURES = 3
-"""After so many sessions in a row that never became ready, the run stops: the next one will not start either."""
+"""After this many sessions in a row that never became ready, the run stops: the next one will not start either."""
 
 
 class Observer(Protocol):
@@ -69,7 +69,7 @@ class Observer(Protocol):
         """Something is found out that an arm's prediction needs; `doing` says what, and about how long it takes."""
 
     def session_starting(self, cell: Cell, requests: int) -> None:
-        """A session starts, to measure so many requests."""
+        """A session starts, to measure this many requests."""
 
     def request_done(self, request: Request) -> None:
         """A request has ended; it is on disk, or will be with its cell under load."""
@@ -241,7 +241,7 @@ class _CellRunner:
         self.failures = self.failures + 1 if error else 0
         if error and self.failures == START_FAILURES:
             raise EngineStartError(
-                f"{self.failures} sessions in a row did not start; the last one: {error.message}", fix=error.fix
+                f"{self.failures} sessions in a row did not start; last error: {error.message}", fix=error.fix
             )
 
     def exclude_block(self, block: tuple[int, int]) -> bool:
@@ -431,8 +431,8 @@ class _CellRunner:
             if wanted > limit:
                 more = f"set engine.context to {needed(arm, wanted)} or" if told is None else "start the server with"
                 raise ExperimentError(
-                    f"engine.context: prompt {prompt.id!r} has {tokens} tokens and {wanted - tokens} are to be "
-                    f"generated, but {arm.id} has room for {limit}",
+                    f"engine.context: prompt {prompt.id!r} has {tokens} tokens plus {wanted - tokens} to generate, "
+                    f"but {arm.id} has room for {limit}",
                     fix=f"{more} more, or lower max_tokens",
                 )
         self.fitting.add(arm.id)
@@ -481,8 +481,8 @@ class _CellRunner:
         return told
 
     def _read_prompts(self, session: EngineSession, prompts: Sequence[Prompt], one: Generation) -> None:
-        """Let a server read all prompts, for requests to go on from there, alike in all blocks. Nothing more, where the
-        first one was not kept (memories that cannot be cut, older servers)."""
+        """Let a server read all prompts, for requests to continue from there, alike in all blocks. Nothing more, where
+        the first one was not kept (memories that cannot be cut, older servers)."""
         for number, prompt in enumerate(prompts):
             session.generate(prompt, one)
             if number == 1 and 2 * (again := session.generate(prompts[0], one).timings).cache_n < again.prompt_n:
@@ -562,12 +562,12 @@ def _unseen(_: Request) -> None: ...
 
 
 def warmup_tokens(kind: str, most: int) -> int:
-    """Most tokens of a warm-up before a request of at most so many."""
+    """Most tokens of a warm-up before a request of at most this many."""
     return min(most, FULL_WARMUP_TOKENS) if kind == "full" else SHORT_WARMUP_TOKENS
 
 
 def needed(arm: Arm, tokens: int) -> int:
-    """What `engine.context` has to be for requests of so many tokens: under a load it is that of one slot."""
+    """What `engine.context` has to be for requests of this many tokens: under a load it is that of one slot."""
     return (tokens + 64) * (arm.engine.slots if arm.load is None else 1)
 
 

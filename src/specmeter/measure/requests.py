@@ -34,7 +34,8 @@ def request_of(
 def block_seed(seed: int, invocation: int, block: int) -> int:
     """The seed of sampled generations in a block: another one in each, the same for all of its arms, on any machine.
 
-    So blocks are independent samples, which a comparison of distributions needs, and a resumed run goes on as it began.
+    So blocks are independent samples, which a comparison of distributions needs, and a resumed run continues as it
+    began.
     """
     digest = sha256(f"{seed}:{invocation}:{block}".encode()).digest()
     return int.from_bytes(digest[:8], "big") % (2**32 - 1)  # 2**32 - 1 asks llama.cpp for a seed of its own

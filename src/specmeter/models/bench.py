@@ -151,12 +151,10 @@ def _query(reference: str, query: str) -> dict[str, str]:
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
     except ValueError as error:
-        raise ModelError(
-            f"{reference!r}: {error}", fix="write parameters as ?key=value&key=value, for example ?size=2GB&quant=Q8_0"
-        ) from error
+        raise ModelError(f"{reference!r}: {error}", fix="write for example ?size=2GB&quant=Q8_0") from error
     values = dict(pairs)
     if len(values) < len(pairs):
-        raise ModelError(f"{reference!r}: a parameter is given twice", fix="give each parameter once")
+        raise ModelError(f"{reference!r}: a parameter is repeated", fix="give each parameter once")
     return values
 
 

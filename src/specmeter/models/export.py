@@ -58,11 +58,11 @@ def export_hf(source: Path, folder: Path) -> None:
     about = Metadata(core.header)
     if core.architecture not in ARCHITECTURES or about.text("tokenizer.ggml.pre") != "qwen2":
         raise ModelError(
-            f"{source}: {core.architecture} with the tokenizer {about.text('tokenizer.ggml.pre')} cannot be exported",
-            fix=f"name a model of {' or '.join(ARCHITECTURES)}, such as bench:dense",
+            f"{source}: {core.architecture} with tokenizer {about.text('tokenizer.ggml.pre')} cannot be exported",
+            fix=f"use a model of {' or '.join(ARCHITECTURES)}, such as bench:dense",
         )
     if (folder / "config.json").exists():
-        raise ModelError(f"{folder} holds a model already", fix="name another folder, or remove it")
+        raise ModelError(f"{folder}: already contains a model", fix="choose another folder, or remove this one")
     names = [it.decode() for it in about.strings("tokenizer.ggml.tokens") or ()]
     config = _config(core, about)
     tokens = {"eos_token_id": config["eos_token_id"], "pad_token_id": config["pad_token_id"]}
@@ -85,7 +85,7 @@ def export_hf(source: Path, folder: Path) -> None:
         for name, content in written.items():
             write_whole(folder / name, json.dumps(content, ensure_ascii=False, indent=1).encode())
     except OSError as error:
-        raise ModelError(f"{folder}: cannot be written ({error.strerror})", fix="name another folder") from None
+        raise ModelError(f"{folder}: cannot be written ({error.strerror})", fix="choose another folder") from None
 
 
 def _config(core: CoreFile, about: Metadata) -> dict[str, Any]:
@@ -178,4 +178,4 @@ def _places(tensor: Tensor) -> Iterator[tuple[str, list[int]]]:
         for expert in range(shape[0]):
             yield f"{within}mlp.experts.{expert}.{match[1]}_proj.weight", shape[1:]
     else:
-        raise ModelError(f"tensor {tensor.name} cannot be exported", fix="name a bench model")
+        raise ModelError(f"tensor {tensor.name} cannot be exported", fix="use a bench model")

@@ -184,7 +184,7 @@ def _limited(metadata: Metadata, key: str, limit: int) -> int | None:
     if value is not None and value > limit:
         raise ModelError(
             f"{metadata.header.path}: {key.removeprefix('.')} is {value} (llama.cpp allows {limit})",
-            fix="the file is damaged or made for another program; use another one",
+            fix="use another file: this one is damaged or made for another program",
         )
     return value
 
@@ -216,11 +216,11 @@ class Weights(Record):
     active_expert_bytes: int
     """The experts chosen for one token, in every layer."""
     draft_head_bytes: int = 0
-    """Multi-token-prediction layers, which plain decoding does not read."""
+    """Multi-token-prediction layers, which decoding without speculation does not read."""
 
     @property
     def bytes_per_token(self) -> int:
-        """Bytes of weights read to decode one token by itself."""
+        """Bytes of weights read to decode one token on its own."""
         return self.always_read_bytes + self.lookup_bytes + self.active_expert_bytes
 
 

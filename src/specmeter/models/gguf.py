@@ -218,7 +218,7 @@ class _Cursor:
     def string(self, what: str, limit: int) -> bytes:
         length = self.u64()
         if length > limit:
-            raise self.damaged(f"{what} is {length} bytes long, at most {limit} are allowed")
+            raise self.damaged(f"{what} is {length} bytes long (at most {limit} are allowed)")
         return self.take(length)
 
     def name(self, what: str, limit: int) -> str:
@@ -260,8 +260,8 @@ def _read(cursor: _Cursor) -> Header:
     if magic != b"GGUF":
         if cursor.path.suffix.lower() in (".yaml", ".yml"):
             raise ModelError(
-                f"{cursor.path}: an experiment file, not a model",
-                fix="name a GGUF file here; `specmeter run FILE.yaml` runs an experiment",
+                f"{cursor.path}: is an experiment file, not a model",
+                fix="pass a GGUF file (an experiment runs with `specmeter run FILE.yaml`)",
             )
         raise _other_than_gguf(cursor, magic)
     version = cursor.u32()
@@ -279,7 +279,7 @@ def _read(cursor: _Cursor) -> Header:
     for _ in range(key_count):
         key = cursor.name("a metadata key", limit=65_535)
         if not key or key in metadata:
-            raise cursor.damaged(f"metadata key {key[:80]!r} is {'there twice' if key else 'empty'}")
+            raise cursor.damaged(f"metadata key {key[:80]!r} is {'repeated' if key else 'empty'}")
         metadata[key] = _read_value(cursor, key)
     alignment = metadata.get("general.alignment", 32)
     if isinstance(alignment, bool) or not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
@@ -296,13 +296,13 @@ def _other_than_gguf(cursor: _Cursor, magic: bytes) -> ModelError:
     begins = magic + cursor.take(min(_PEEKED, cursor.size) - len(magic))
     if begins.startswith(b"version https://git-lfs.github.com/spec"):
         return ModelError(
-            f"{cursor.path}: a Git LFS pointer, not the model: the repository was cloned without its large files",
+            f"{cursor.path}: is a Git LFS pointer, not the model: the repository was cloned without its large files",
             fix="run `git lfs pull` in the repository, or download the model file itself",
         )
     if begins.lstrip(b"\xef\xbb\xbf \t\r\n")[:9].lower().startswith((b"<!doctype", b"<html", b"<head")):
         return ModelError(
-            f"{cursor.path}: an HTML page, not a model: the page of the file was saved instead of the file",
-            fix="download the file itself (on huggingface.co its link has /resolve/ in it, not /blob/)",
+            f"{cursor.path}: is an HTML page, not a model",
+            fix="download the file itself (on huggingface.co its link contains /resolve/, not /blob/)",
         )
     return cursor.damaged("it does not begin with the letters GGUF")
 
@@ -357,7 +357,7 @@ def _place(cursor: _Cursor, entries: list[Tensor], start: int, alignment: int) -
     placed: list[Tensor] = []
     for tensor in entries:
         if tensor.name in names:
-            raise cursor.damaged(f"tensor {tensor.name!r} is there twice")
+            raise cursor.damaged(f"tensor {tensor.name!r} appears twice")
         names.add(tensor.name)
         if tensor.offset != expected:
             raise cursor.damaged(
@@ -500,7 +500,7 @@ def part_paths(path: Path) -> tuple[Path, ...]:
     stem, count = match["stem"], int(match["count"])
     if int(match["number"]) != 1:
         first = f"{stem}-00001-of-{match['count']}.gguf"
-        raise ModelError(f"{path} is not the first part of a split model", fix=f"name the first part, {first}")
+        raise ModelError(f"{path} is not the first part of a split model", fix=f"pass the first part, {first}")
     return tuple(path.with_name(f"{stem}-{number:05d}-of-{match['count']}.gguf") for number in range(1, count + 1))
 
 
@@ -516,8 +516,8 @@ def read_parts(path: Path) -> tuple[Header, ...]:
     paths = part_paths(path)
     if len(paths) != count:
         raise ModelError(
-            f"{path} says that it is one of {count} parts, but its name does not",
-            fix=f"give the parts their original names (...-00001-of-{count:05d}.gguf)",
+            f"{path} is one of {count} parts, but its name does not say so",
+            fix=f"rename the parts to their original names (...-00001-of-{count:05d}.gguf)",
         )
     missing = [part.name for part in paths if not part.is_file()]
     if missing:
@@ -530,7 +530,7 @@ def read_parts(path: Path) -> tuple[Header, ...]:
     for number, header in enumerate(headers):
         if Metadata(header).integer("split.no") != number:
             raise ModelError(
-                f"{header.path} is not part {number + 1} of the model that its name says",
+                f"{header.path} is not part {number + 1} of the model in its name",
                 fix="download this part again",
             )
     return headers

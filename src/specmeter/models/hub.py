@@ -86,7 +86,7 @@ def parse(reference: str) -> HubFile:
     pieces = [] if match is None else match["path"].split("/") + (match["revision"] or "main").split("/")
     if not reference.startswith(PREFIX) or match is None or not {"", ".", ".."}.isdisjoint(pieces):
         raise ModelError(
-            f"{reference!r} does not name a GGUF file on a hub",
+            f"{reference!r} is not a GGUF file on a hub",
             fix="write hf:OWNER/REPO/FILE.gguf, or hf:OWNER/REPO/FILE.gguf@REVISION to pin a branch, tag or commit",
         )
     return HubFile(match["repo"], match["path"], match["revision"] or "main")
@@ -124,7 +124,7 @@ def _fetch(file: HubFile, offline: bool, progress: Progress | None) -> Path:
     if cached is not None and (offline or file.is_pinned):
         return cached
     if offline:
-        raise ModelError(f"{file} is not in the cache", fix="run once without --offline, or download it yourself")
+        raise ModelError(f"{file} is not in the cache", fix="run once without --offline, or download the file yourself")
     try:
         remote = _ask(file)
     except _UnreachableError:
@@ -193,7 +193,7 @@ def _ask(file: HubFile) -> _Remote:
         raise _explain(error, file) from error
     if not _COMMIT.fullmatch(answer.commit_hash or "") or not answer.etag or answer.size is None or answer.size < 0:
         raise ModelError(
-            f"{file}: {_endpoint() or 'the hub'} does not answer like a model hub", fix="check HF_ENDPOINT and proxies"
+            f"{file}: {_endpoint() or 'the hub'} does not respond like a model hub", fix="check HF_ENDPOINT and proxies"
         )
     return _Remote(str(answer.commit_hash), answer.etag, answer.size)
 
@@ -234,13 +234,13 @@ def _download(file: HubFile, remote: _Remote, destination: Path, progress: Progr
             have = 0
         free = shutil.disk_usage(destination.parent).free
         if free < remote.size_bytes - have:
-            raise OSError(errno.ENOSPC, f"{size(remote.size_bytes - have)} needed, {size(free)} free")
+            raise OSError(errno.ENOSPC, f"{size(remote.size_bytes - have)} needed, but {size(free)} free")
         _stream(file, remote, part, progress)
         if not _matches(part, remote):
             part.unlink()
             raise ModelError(
-                f"{file}: the downloaded {size(remote.size_bytes)} do not match the hub's checksum {remote.etag}",
-                fix="try again; if it persists, a proxy or the repository itself is broken",
+                f"{file}: the download does not match the hub's checksum {remote.etag}",
+                fix="try again; if it happens again, check the proxy and the repository",
             )
         part.replace(destination)
 
@@ -288,17 +288,18 @@ def _explain(error: Exception, file: HubFile) -> ModelError:
     status = getattr(getattr(error, "response", None), "status_code", None)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return ModelError(
-            f"{file}: no room for it on the disk ({error.strerror})",
+            f"{file}: no space left on the disk ({error.strerror})",
             fix="free some space, or set SPECMETER_CACHE to a folder on another disk",
         )
     if isinstance(error, errors.GatedRepoError):
         return ModelError(
-            f"{file}: the repository is gated", fix="accept its terms on the hub, then set HF_TOKEN to your token"
+            f"{file}: the repository is gated",
+            fix="accept its terms on the hub, then set HF_TOKEN to your access token",
         )
     if isinstance(error, errors.RepositoryNotFoundError) or status in (401, 403):
         return ModelError(
             f"{file}: the repository does not exist, or it is private",
-            fix="check owner and name; for a private repository set HF_TOKEN to a token that may read it",
+            fix="check owner and name; for a private repository set HF_TOKEN to a token with read access",
         )
     if isinstance(error, errors.RevisionNotFoundError):
         return ModelError(
@@ -308,18 +309,19 @@ def _explain(error: Exception, file: HubFile) -> ModelError:
         near = _near_files(file)
         return ModelError(
             f"{file}: the repository has no such file",
-            fix=f"use one of: {', '.join(near)}" if near else "check the path within the repository",
+            fix=f"use one of: {', '.join(near)}" if near else "check the path in the repository",
         )
     if status is not None:
-        return ModelError(f"{file}: the hub answered with status {status}", fix="try again later")
+        return ModelError(f"{file}: the hub returned status {status}", fix="try again later")
     if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
         return ModelError(
             f"{file}: cannot be written to the cache ({error.strerror})",
-            fix="set SPECMETER_CACHE to a folder that can be written to",
+            fix="set SPECMETER_CACHE to a writable folder",
         )
     return _UnreachableError(
-        f"{file}: the hub could not be reached or the connection broke ({type(error).__name__}: {error})",
-        fix="check the network, HF_ENDPOINT and HF_HUB_OFFLINE, then run again; downloaded data is kept",
+        f"{file}: the hub could not be reached, or the connection was lost ({type(error).__name__}: {error})",
+        fix="check the network, HF_ENDPOINT and HF_HUB_OFFLINE, then run the same command again (downloaded data is "
+        "kept)",
     )
 
 

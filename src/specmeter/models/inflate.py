@@ -108,8 +108,8 @@ class CoreFile:
         value = self.number(key)
         if not value:
             raise ModelError(
-                f"{self.header.path}: {self.architecture}.{key} is missing or not one number",
-                fix="use a core whose layers are all alike",
+                f"{self.header.path}: {self.architecture}.{key} is missing or not a single number",
+                fix="use a core with identical layers",
             )
         return value
 
@@ -168,21 +168,19 @@ def _check(core: CoreFile, recipe: Recipe) -> None:
         raise ModelError(
             f"bench model {name} has {core.layers} layers of width {core.width}; "
             f"it cannot become {recipe.layers} layers of width {recipe.width}",
-            fix="ask for more",
+            fix="ask for larger numbers",
         )
     if recipe.layers > MAX_LAYERS:
-        raise ModelError(
-            f"{recipe.layers} layers are more than the {MAX_LAYERS} the engine can take", fix="leave `layers` out"
-        )
+        raise ModelError(f"{recipe.layers} layers exceed the engine's limit of {MAX_LAYERS}", fix="remove `layers`")
     if recipe.layers > core.layers and core.architecture not in _LAYERED:
         raise ModelError(
-            f"bench model {name}: layers cannot be added to architecture {core.architecture}, only width",
-            fix="leave `layers` out",
+            f"bench model {name}: architecture {core.architecture} cannot get more layers, only more width",
+            fix="remove `layers`",
         )
     if recipe.width > core.width and (core.width % WIDTH_STEP or recipe.width % WIDTH_STEP):
         raise ModelError(
-            f"bench model {name}: width {core.width} cannot become {recipe.width} in whole blocks of {WIDTH_STEP}",
-            fix=f"use multiples of {WIDTH_STEP}",
+            f"bench model {name}: width {core.width} cannot become {recipe.width}: not a multiple of {WIDTH_STEP}",
+            fix=f"use a multiple of {WIDTH_STEP}",
         )
 
 
@@ -302,7 +300,7 @@ def fit(core: CoreFile, kind: str, size_bytes: int, layers: int | None = None) -
     smallest = model_bytes(core, Recipe(layers or core.layers, core.width, kind))
     if size_bytes < smallest * (1 - SIZE_TOLERANCE):
         raise ModelError(
-            f"bench model {core.header.path.stem} in {kind} is {size(smallest)} already; {size(size_bytes)} is less",
+            f"bench model {core.header.path.stem} in {kind} is at least {size(smallest)}, more than {size(size_bytes)}",
             fix=f"ask for at least {smallest / 1e6:.1f}MB, or leave `size` out",
         )
     found: list[tuple[Recipe, int]] = []
@@ -321,7 +319,7 @@ def fit(core: CoreFile, kind: str, size_bytes: int, layers: int | None = None) -
 
 
 def _widest(core: CoreFile, kind: str, size_bytes: int, layers: int) -> tuple[Recipe, int]:
-    """The width that comes nearest to `size_bytes` with so many layers, and the size it comes to."""
+    """The width that comes nearest to `size_bytes` with this many layers, and the size it comes to."""
     narrow = Recipe(layers, core.width, kind)
     smallest = model_bytes(core, narrow)
     block = TYPE_BY_NAME[MIXES[kind].base.lower()].block if kind in MIXED else 0

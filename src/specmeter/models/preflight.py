@@ -6,7 +6,7 @@ vocabularies demands before. The version that specmeter pins refuses every misma
 not compatible"); builds of 2025 translated the draft's text token by token instead ("tokens will be translated"), which
 measures something else. llama.cpp does not check conditions of status `warning`; they cost acceptance or time.
 
-A server of llama.cpp that refuses a draft goes on without speculation and says so in its log only. An arm may ask for
+A server of llama.cpp that refuses a draft continues without speculation and says so in its log only. An arm may ask for
 just that to be measured (`refused_draft: measure`), as a published study did without knowing it: its draft is compared
 and recorded like any other, and the checks find the arm invalid. A draft that cannot even be loaded is always refused,
 and so is one for an engine that does not compare drafts itself: it would draft tokens of another vocabulary.
@@ -87,8 +87,8 @@ def _pairs(arms: Sequence[Arm], models: Mapping[str, ModelFile], *, compared: bo
         if comparison.refusal is not None and (refuse or not loads):
             command = f"specmeter models compare {_shown(models[target])} {_shown(models[draft])}"
             raise ModelError(
-                f"drafts.{draft}: llama.cpp refuses it as a draft of {target}: {comparison.refusal}",
-                fix=f"choose a draft with the target's vocabulary; `{command}` lists every condition",
+                f"drafts.{draft}: llama.cpp rejects it as a draft model for {target}: {comparison.refusal}",
+                fix=f"use a draft model with the target's vocabulary; `{command}` lists every condition",
             )
         pairs.append(DraftPair(target=target, draft=draft, conditions=comparison.conditions))
     return tuple(pairs)
@@ -143,23 +143,24 @@ def _refuse_other_kinds(arm: Arm, models: Mapping[str, ModelFile], read: dict[st
         if other is not None:
             raise ModelError(
                 f"{key}.{name}: {models[name].reference} is {other}, not a causal language model",
-                fix="name the GGUF file of a model that writes text token by token",
+                fix="use a GGUF file of a model that generates text",
             )
         # Heads that read the target's states may leave its vocabulary to it.
         if metadata.architecture not in METHOD_BY_ARCHITECTURE and (lack := _lacking_vocabulary(metadata)) is not None:
             raise ModelError(
                 f"{key}.{name}: {models[name].reference}: llama.cpp cannot load its vocabulary ({lack})",
-                fix="use another copy of the model: this file was converted without a whole tokenizer",
+                fix="use another copy of the model: this file was converted without a complete tokenizer",
             )
         method = METHOD_BY_ARCHITECTURE.get(metadata.architecture or "")
         if method is not None and key == "targets":
             raise ModelError(
                 f"targets.{name}: {models[name].reference} is a draft model ({metadata.architecture}), not a target",
-                fix=f"name the model that it was made for as the target and this one as its draft, by method {method}",
+                fix=f"give the model that it was made for as the target, and this one as its draft model with method "
+                f"{method}",
             )
         if method is not None and method not in arm.methods:
             raise ModelError(
-                f"drafts.{name}: {models[name].reference} drafts by {method} alone, not by {'+'.join(arm.methods)}",
+                f"drafts.{name}: {models[name].reference} only works with method {method}, not {'+'.join(arm.methods)}",
                 fix=f"use method {method} (`--method {method}`, or `method: {method}` in the arm)",
             )
 
@@ -177,7 +178,7 @@ def refuse_too_large(arms: Sequence[Arm], models: Mapping[str, ModelFile]) -> No
         needed = resident.bytes_of(arm, Path(models[arm.target].path), draft)
         if needed > available:
             raise UsageError(
-                f"{arm.id}: weights, KV cache and buffers need {size(needed)}, {size(available)} are free here",
+                f"{arm.id}: weights, KV cache and buffers need {size(needed)}, but {size(available)} is free",
                 fix="use a smaller model or quantization, lower engine.context, or close other programs",
             )
 

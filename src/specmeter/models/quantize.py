@@ -102,7 +102,7 @@ def formats(kind: str, about: Metadata, tensors: Shapes) -> dict[str, str]:
     mix = MIXES.get(kind)
     if mix is None or about.architecture in _OTHER_MIXES:
         what = kind[:40] if mix is None else f"{kind} of a model of architecture {about.architecture}"
-        raise ModelError(f"{what} is not made here", fix=f"give the file itself, or use one of: {', '.join(MIXES)}")
+        raise ModelError(f"{what} cannot be made here", fix=f"give the file itself, or use one of: {', '.join(MIXES)}")
     ordered = sorted(tensors, key=lambda tensor: file_order(tensor[0]))
     model = _Model.of(kind, mix, about, [name for name, _, _ in ordered])
     return {name: model.format_of(name, shape, own) for name, shape, own in ordered}
@@ -117,7 +117,7 @@ def encode(floats: NDArray[np.float32], kind: str) -> NDArray[np.uint8]:
     from specmeter.llama_binding.capi import library
 
     if not np.isfinite(floats).all():
-        raise ModelError("a weight is infinite or not a number", fix="download or convert the model file again")
+        raise ModelError("a weight is not a finite number", fix="download or convert the model file again")
     floats = np.ascontiguousarray(floats, np.float32)
     rows, elements = floats.shape
     made: NDArray[np.uint8] = np.empty((rows, TYPE_BY_NAME[kind.lower()].row_bytes(elements)), np.uint8)

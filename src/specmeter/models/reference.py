@@ -106,7 +106,7 @@ def refuse_changes(model: ModelIdentity) -> None:
 
     if _sha256([header.path for header in read_parts(Path(model.path))]) != model.sha256:
         raise ModelError(
-            f"{model.path}: the file changed since the run began",
+            f"{model.path}: the file has changed since the run started",
             fix="restore the old file and run the same command again, or start a new run (--new)",
         )
 
@@ -162,7 +162,7 @@ def origin_of(reference: str) -> Origin:
         raise ModelError(f"{reference!r} is not a model reference", fix=_KINDS)
     scheme = _SCHEME.match(reference)
     if scheme and not Path(reference).exists():
-        raise ModelError(f"{reference!r}: unknown kind of model reference {scheme[0]!r}", fix=_KINDS)
+        raise ModelError(f"{reference!r}: unknown prefix {scheme[0]!r}", fix=_KINDS)
     return "path"
 
 
@@ -215,9 +215,9 @@ def _existing(path: Path) -> Path:
     models = [name for name in names if name.lower().endswith(".gguf")]
     if path == folder and path.is_dir():
         shown = ", ".join(models[:5]) or "it contains none"
-        raise ModelError(f"{path} is a directory", fix=f"name a .gguf file in it: {shown}")
+        raise ModelError(f"{path} is a directory", fix=f"pass a .gguf file in it: {shown}")
     if path.name in names:
-        raise ModelError(f"{path}: is not a regular file", fix="name a .gguf file")
+        raise ModelError(f"{path}: not a regular file", fix="pass a .gguf file")
     near = get_close_matches(path.name, names, n=3, cutoff=0.6) or models[:5]
     raise ModelError(
         f"{path}: no such file",
@@ -289,7 +289,7 @@ def refuse_absent(models: Sequence[AbsentModel]) -> None:
         lines.append(f"together {about}{size(sum(sizes))}" + ("" if len(sizes) == len(models) else ", as far as known"))
     own = "name files of your own with --set"
     on_hub = any(origin_of(model.reference) == "hf" for model in lacking)
-    raise ModelError("\n".join(lines), fix=f"get them with these commands, or {own}" if on_hub else own)
+    raise ModelError("\n".join(lines), fix=f"download them with these commands, or {own}" if on_hub else own)
 
 
 def _sized(model: AbsentModel, size: float | None) -> AbsentModel:

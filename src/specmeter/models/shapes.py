@@ -99,7 +99,7 @@ def shape_tensors(shape: Shape, kind: str) -> list[TensorSource]:
     is Q8_0, as in llama.cpp's own MXFP4 files. Raises `ModelError` for MXFP4 without experts.
     """
     if kind == "MXFP4" and not shape.experts:
-        raise ModelError("MXFP4 is a format for experts, and this shape has none", fix="use quant=Q8_0 or quant=Q4_K")
+        raise ModelError("MXFP4 is only for experts, and this shape has none", fix="use quant=Q8_0 or quant=Q4_K")
     parts = [
         _Part("token_embd.weight", (shape.vocabulary, shape.hidden)),
         _Part("output_norm.weight", (shape.hidden,), 1.0),

@@ -18,8 +18,8 @@ error allowed is spent over the looks: a_b, that of look b, is proportional to 1
   more than the margin. If each could stand for the other, the simpler one stays.
 
 To lose more than the margin by leaving out the best arm i, U_ij has to be below the true d_ij for some j at some look.
-By Bonferroni's inequality that happens with probability `error` at most. For plain decoding (arm 0), which is only ever
-out as slower, half of it is allowed: only then may a race say "speculate".
+By Bonferroni's inequality that happens with probability `error` at most. For decoding without speculation (arm 0),
+which is only ever out as slower, half of it is allowed: only then may a race say "speculate".
 
 The pooled residuals of K arms have (b - 1)(K - 1) degrees of freedom, but that is worth as much only if all arms are
 equally noisy; so no more are counted than three arms have, 2 (b - 1). A pair alone would have b - 1.
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 MIN_BLOCKS = 2
 """Blocks before anything is left out: one says nothing about noise."""
 PLAIN_SHARE = 0.5
-"""Part of the error that may be spent on leaving out plain decoding."""
+"""Part of the error that may be spent on leaving out decoding without speculation."""
 
 
 ALIKE = 2
@@ -88,9 +88,9 @@ class RaceStanding(Record):
     blocks: int
     """Blocks with at least two arms."""
     faster_than_plain: bool
-    """Whether plain decoding is shown to be slower than the leader."""
+    """Whether decoding without speculation is shown to be slower than the leader."""
     ratios: dict[int, Estimate]
-    """Arm -> its rate over that of plain decoding."""
+    """Arm -> its rate over that of decoding without speculation."""
     at_stake: float | None
     """Share of the speed that is expected to be lost if the leader is taken now (0.005: half a percent); 0 where it is
     the only one left, None where too little was measured. Proves nothing: it says whether a further block is worth
@@ -105,23 +105,24 @@ def eliminate(
     error: float = 0.05,
     most_blocks: int,
 ) -> RaceStanding:
-    """How a race stands: `log_rates` is blocks x arms, nan where an arm was not measured; arm 0 is plain decoding.
+    """How a race stands: `log_rates` is blocks x arms, nan where an arm was not measured; arm 0 is decoding without
+    speculation.
 
     `simplicity` ranks the arms, the simplest lowest; of equals the one that is ahead is preferred. `most_blocks` is how
-    many blocks the race may have, fixed before it: the error is spent over so many looks, and blocks beyond them leave
-    nothing out. All looks are taken again from the first, so the answer depends on the data alone.
+    many blocks the race may have, fixed before it: the error is spent over this many looks, and blocks beyond them
+    leave nothing out. All looks are taken again from the first, so the answer depends on the data alone.
 
     Raises `UsageError` for a wrong shape, infinite values, or a margin or error that are no shares.
     """
     rates = np.asarray(log_rates, dtype=np.float64)
     if rates.ndim != 2 or rates.shape[1] != len(simplicity) or not rates.shape[1] or np.isinf(rates).any():
         raise UsageError(
-            f"race: {rates.shape} rates of {len(simplicity)} arms, infinite ones among them or not",
-            fix="give logarithms of positive rates, blocks x arms, nan where nothing was measured",
+            f"elimination: {rates.shape} rates of {len(simplicity)} arms, or infinite values",
+            fix="give logarithms of positive rates as blocks x arms, with nan for missing values",
         )
     if not (0 < margin < 1 and 0 < error < 1 and most_blocks >= 1):
         raise UsageError(
-            f"race: margin {margin}, error {error}, at most {most_blocks} blocks", fix="state shares between 0 and 1"
+            f"elimination: margin {margin}, error {error}, {most_blocks} blocks", fix="give values between 0 and 1"
         )
     rates = rates[np.isfinite(rates).sum(axis=1) > 1]
     race = _Race(simplicity, math.log1p(margin), set(range(rates.shape[1])), {})
@@ -149,7 +150,7 @@ def blocks_to_confirm(ratio: Estimate, *, most: int = 10, among: int = 1) -> int
 
     The smallest n, 3 or more, with t(n - 1) * s / sqrt(n) at most half of the logarithm of `ratio`: half, since the
     ratio of an arm that was chosen for it is a little too good, and the next s may be larger. `most` where nothing is
-    enough; `among` for one of so many intervals (Bonferroni).
+    enough; `among` for one of this many intervals (Bonferroni).
     """
     return _enough(ratio, abs(math.log(ratio.point)) / 2, most, among=among)
 
@@ -178,7 +179,7 @@ def _enough(ratio: Estimate, wanted: float, most: int, *, among: int = 1) -> int
 
 
 def _spent(error: float, block: int, most_blocks: int) -> float:
-    """The share of the error that the look after so many blocks may spend: proportional to 1 / (block - 1)."""
+    """The share of the error that the look after this many blocks may spend: proportional to 1 / (block - 1)."""
     return error / (block - 1) / sum(1 / (b - 1) for b in range(MIN_BLOCKS, most_blocks + 1))
 
 

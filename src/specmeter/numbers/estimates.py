@@ -108,7 +108,7 @@ def deviation(sd: float, n: int, unit: str, *, level: float = 0.95) -> Estimate:
 
 
 def share_at_most(seen: int, n: int, of: str, *, level: float = 0.95) -> Estimate:
-    """The share of cases of a kind, of which n showed so many: from 0 to the exact bound that the truth exceeds with
+    """The share of cases of a kind, of which n showed this many: from 0 to the exact bound that the truth exceeds with
     1 - level at most. The cases are taken as independent."""
     most = 1.0 if seen == n else beta_quantile(seen + 1, n - seen, level)
     method = "Clopper-Pearson, one-sided upper bound"
@@ -202,8 +202,8 @@ def quotient_in_quadrature(first: Estimate, second: Estimate, *, unit: str, meth
 def ratio_of_means(first: Estimate, second: Estimate, deviations: tuple[float, float], *, among: int = 1) -> Estimate:
     """first / second, two independent means of runs with these standard deviations: Welch's t on logarithms.
 
-    With `among`, one of so many intervals that hold together (Bonferroni). Without an interval of single runs, or where
-    nothing varies.
+    With `among`, one of this many intervals that hold together (Bonferroni). Without an interval of single runs, or
+    where nothing varies.
     """
     pairs = list(zip((first, second), deviations, strict=True))
     point, n, level = first.point / second.point, first.n + second.n, 0.95

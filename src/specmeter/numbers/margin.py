@@ -50,7 +50,7 @@ def compare(estimate: Estimate, *, margin: float = MARGIN, among: int = 1) -> Ma
     """
     if not 0 < margin < math.inf or estimate.level <= 0.5:
         raise UsageError(
-            f"equivalence: margin {margin}, level {estimate.level}", fix="state a margin above 0 and a level above 0.5"
+            f"equivalence: margin {margin}, level {estimate.level}", fix="give a margin above 0 and a level above 0.5"
         )
     difference = simultaneous(estimate, among)
     equivalence = simultaneous(at_level(estimate, 2 * estimate.level - 1), among)
@@ -74,7 +74,7 @@ def units_for(estimate: Estimate, half_width: float = MARGIN, *, among: int = 1)
     like `simultaneous`, and for a half width that is not positive.
     """
     if not 0 < half_width < math.inf or among < 1:
-        raise UsageError(f"half width {half_width} among {among} arms", fix="ask for a half width above 0")
+        raise UsageError(f"half width {half_width} among {among} arms", fix="give a half width above 0")
     half = log_half(estimate)
     if half is None:
         return None

@@ -72,9 +72,9 @@ def target_forwards(timings: Timings, steps: Sequence[Step] = ()) -> int | None:
 def tau(timings: Timings, steps: Sequence[Step] = ()) -> float | None:
     """Tokens emitted per target forward: (predicted_n - 1) / F, which is 1 + accepted / F where the law closes.
 
-    1 for plain decoding. No speedup exceeds it where forwards over several tokens cost at least as much as one over a
-    single token, because every step costs at least one (`theory.bounds`). None when fewer than two tokens were
-    generated, or when the counters leave no forward at all.
+    1 for decoding without speculation. No speedup exceeds it where forwards over several tokens cost at least as much
+    as one over a single token, because every step costs at least one (`theory.bounds`). None when fewer than two tokens
+    were generated, or when the counters leave no forward at all.
     """
     forwards = target_forwards(timings, steps)
     return None if forwards is None else (timings.predicted_n - 1) / forwards

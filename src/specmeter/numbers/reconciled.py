@@ -25,24 +25,24 @@ VERIFIED = "spec_decode_num_drafts_total"
 
 
 class Reconciled(Record):
-    """The account of one reply; None: not told, and not to be worked out."""
+    """The token counts of one reply; None: neither reported nor derivable."""
 
     proposed: int | None
-    """Tokens drafted and handed to the target."""
+    """Draft tokens passed to the target."""
     evaluated: int | None
-    """Those of them that were accepted, and of each step the first that was rejected."""
+    """Of these, the accepted ones and the first rejected one of each step."""
     accepted: int | None
-    """Those that the target agreed with."""
+    """Draft tokens accepted."""
     corrected: int | None
-    """Tokens of the target in the place of the first rejected one: steps that rejected something."""
+    """Tokens of the target that replace the first rejected one (one per step with a rejection)."""
     bonus: int | None
-    """Tokens of the target behind drafts that were accepted whole."""
+    """Tokens of the target after fully accepted drafts."""
     plain: int | None
-    """Tokens of the target without any draft, the first one among them."""
+    """Tokens generated without a draft, including the first."""
     steps: int | None
-    """Verifications of a draft."""
+    """Steps that verified draft tokens."""
     emitted: int
-    """Tokens of the answer."""
+    """Tokens of the output."""
 
 
 def reconciled(reply: Reply) -> Reconciled:

@@ -47,8 +47,8 @@ interval fails there, and alternatives).
 *Gaps.* A baseline that runs its prompts in turn meets the arm on other prompts in every block. Speedups differ by
 prompt, so the ratios of such blocks differ for a reason that has nothing to do with chance: each is of other prompts.
 The remedy for experiments with missing plots is to fit what each prompt and each block adds, by least squares, to
-complete the table by what the fit expects, and to go on as with a complete one (Yates 1933, "The analysis of replicated
-experiments when the field results are incomplete"). Nothing is completed where the fit is not determined.
+complete the table by what the fit expects, and to continue as with a complete one (Yates 1933, "The analysis of
+replicated experiments when the field results are incomplete"). Nothing is completed where the fit is not determined.
 
 What is completed is not measured, and one fit fills the gaps of all blocks, so its error hardly shows in how blocks
 differ. `doubt` says how much that adds: completing is linear in what was measured, so with noise of variance s_e^2 in
@@ -156,7 +156,9 @@ def speedup_over_invocations(invocations: Sequence[Sequence[Pair]], *, level: fl
     Raises `UsageError` like `geometric_speedup`.
     """
     if not invocations:
-        raise UsageError("speedup: no invocation holds the arm and its baseline", fix="measure both in the same blocks")
+        raise UsageError(
+            "speedup: no invocation contains both the arm and its baseline", fix="measure both in the same blocks"
+        )
     logs = np.array([_log_ratios(pairs, level).mean() for pairs in invocations])
     estimate = _over_units(logs, level, "invocation", "invocations")
     return InvocationSpeedup(estimate, math.exp(logs.min()), math.exp(logs.max()))
@@ -172,7 +174,7 @@ def speedups_by_group(
     """
     _check_level(level)
     if not np.isfinite(logs).all():
-        raise UsageError("speedup: a rate is not positive", fix="leave out what was not measured")
+        raise UsageError("speedup: a rate is not positive", fix="remove missing values")
     if not len(logs):
         return {}
     order = np.argsort(groups, kind="stable")
@@ -204,8 +206,8 @@ def ratio_of_groups(
 
         e = s1^2 / n1 + s2^2 / n2,    df = e^2 / ((s1^2 / n1)^2 / (n1 - 1) + (s2^2 / n2)^2 / (n2 - 1))
 
-    with `among` for intervals that hold for so many ratios together (Bonferroni, as in `simultaneous`). `n` counts the
-    units of both. There is no interval with a single unit on either side, nor where the units of both are copies.
+    with `among` for intervals that hold for this many ratios together (Bonferroni, as in `simultaneous`). `n` counts
+    the units of both. There is no interval with a single unit on either side, nor where the units of both are copies.
     Measured by simulation, at 95 %: it covers 96.7 % with 3 and 3 units that spread alike, 94.9 % where one side
     spreads three times as much, and 93.6 % where the wide side has 3 and the narrow one 5.
 
@@ -215,7 +217,7 @@ def ratio_of_groups(
     _check_level(level)
     groups = (np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64))
     if among < 1 or any(not len(group) or not np.isfinite(group).all() for group in groups):
-        raise UsageError("ratio of two groups: one is empty or holds no rates", fix="measure both")
+        raise UsageError("ratio of two groups: one is empty or has no rates", fix="measure both")
     n1, n2 = len(groups[0]), len(groups[1])
     difference = float(groups[0].mean() - groups[1].mean())
     name = f"ratio of geometric means of {n1} and {n2} {of}"
@@ -291,7 +293,9 @@ def simultaneous(estimate: Estimate, among: int) -> Estimate:
     Raises `UsageError` like `at_level`, and when there is no arm.
     """
     if among < 1:
-        raise UsageError(f"simultaneous intervals of {among} arms", fix="count the arms that share the baseline")
+        raise UsageError(
+            f"simultaneous intervals of {among} arms", fix="give the number of arms that share the baseline"
+        )
     if among == 1:
         return estimate
     wide = at_level(estimate, 1 - (1 - estimate.level) / among)
@@ -372,7 +376,7 @@ def pooled_ratio(
     if not np.isfinite(values).all() or (values < (min(floor, 0.0), 0.0)).any() or not total[1] > 0:
         raise UsageError(
             f"{unit} over {of}: counts and times must be finite, not negative, and not all zero",
-            fix="leave out units in which nothing was measured",
+            fix="remove units without measurements",
         )
     used = values[values[:, 1] > 0]
     n = len(used)
@@ -410,7 +414,7 @@ def median_estimate(values: Sequence[float], *, unit: str, of: str, level: float
     ordered = np.sort(np.asarray(values, dtype=np.float64))
     n = len(ordered)
     if n == 0 or not np.isfinite(ordered).all():
-        raise UsageError(f"median over {of}: {n} values, not all finite", fix="leave out what was not measured")
+        raise UsageError(f"median over {of}: {n} values, not all finite", fix="remove missing values")
     rank = bisect_right(range(n // 2), 1 - level, key=lambda below: 2 * binomial_below(below, n, 0.5))
     low, high = (float(ordered[rank - 1]), float(ordered[n - rank])) if rank else (None, None)
     how = f"ranks {rank} and {n + 1 - rank} of {n}" if rank else "too few for an interval"
@@ -446,7 +450,7 @@ def log_half(estimate: Estimate) -> float | None:
     if estimate.low is None or estimate.high is None:
         return None
     if estimate.unit != "x" or STUDENT not in estimate.method:
-        raise UsageError(f"not Student's interval of a speedup: {estimate.method}", fix="use geometric_speedup")
+        raise UsageError(f"not a Student interval of a speedup: {estimate.method}", fix="use geometric_speedup")
     if estimate.low <= 0 or estimate.high >= math.exp(UNBOUNDED):
         return None
     return (math.log(estimate.high) - math.log(estimate.low)) / 2
@@ -459,13 +463,15 @@ def _mean_of(n: int, of: str) -> str:
 def _log_ratios(pairs: Sequence[Pair], level: float) -> Floats:
     _check_level(level)
     if not pairs:
-        raise UsageError("speedup: no block holds the arm and its baseline", fix="measure both in the same blocks")
+        raise UsageError(
+            "speedup: no block contains both the arm and its baseline", fix="measure both in the same blocks"
+        )
     values = np.array(pairs, dtype=np.float64)
     if not (np.isfinite(values) & (values > 0)).all():
         place = int(np.argmax(~(np.isfinite(values) & (values > 0)).all(axis=(1, 2))))
         raise UsageError(
             f"speedup: pair {place} has no positive rate (tokens and ms must be positive): {pairs[place]}",
-            fix="leave out blocks in which the arm or its baseline measured nothing",
+            fix="remove blocks in which the arm or its baseline has no measurement",
         )
     rates = np.log(values[..., 0]) - np.log(values[..., 1])
     return rates[:, 0] - rates[:, 1]
@@ -488,7 +494,7 @@ def no_interval(n: int) -> str:
 
 def _check_level(level: float) -> None:
     if not 0 < level < 1:
-        raise UsageError(f"level: {level} is not between 0 and 1", fix="use 0.95 for a 95 % interval")
+        raise UsageError(f"level: {level} is not between 0 and 1", fix="use 0.95 for a 95% interval")
 
 
 _FARTHEST = 700.0
@@ -515,7 +521,7 @@ def bounded_ratio(
     if not np.isfinite(values).all() or (values < 0).any() or not total[1] > 0:
         raise UsageError(
             f"{unit} over {of}: counts must be finite, not negative, and not all zero",
-            fix="leave out units in which nothing was counted",
+            fix="remove units without counts",
         )
     used = values[values[:, 1] > 0]
     n, ratio = len(used), float(total[0] / total[1])

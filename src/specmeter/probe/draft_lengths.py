@@ -29,25 +29,25 @@ class DraftLength(Record):
     """One draft length of one draft for one target on one kind of text."""
 
     target: str
-    """Name of the target in the experiment."""
+    """Name of the target model in the experiment."""
     draft: str
-    """Name of the draft in the experiment."""
+    """Name of the draft model in the experiment."""
     kind: str
-    """Kind of text; `all` for all together."""
+    """Prompt type; `all` for all together."""
     texts: int
-    """Texts behind it, one for each prompt."""
+    """Number of outputs, one per prompt."""
     gamma: int
-    """Most tokens of a draft."""
+    """Draft length."""
     tau: float
-    """Tokens per target forward with drafts of this length, by replay."""
+    """Tokens per forward pass of the target at this draft length, by replay."""
     acceptance: float | None
-    """Accepted / drafted with drafts of this length, by replay; None where nothing would be drafted."""
+    """Accepted / drafted at this draft length, by replay; None if nothing would be drafted."""
     reached: float | None
-    """Share of drafts so long whose token at this position is accepted, of drafts of 32; None without such drafts."""
+    """Share of 32-token drafts whose token at this position is accepted; None without such drafts."""
     accepted: float | None
-    """The same where all tokens before it were accepted."""
+    """The same, given that all earlier tokens were accepted."""
     places: int
-    """Places of the texts from which exactly so many tokens of the draft agree; of 32, so many or more."""
+    """Positions in the outputs from which exactly this many draft tokens match (for 32: at least)."""
 
 
 def draft_lengths(run: RunReader) -> tuple[DraftLength, ...]:

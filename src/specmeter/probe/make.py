@@ -147,7 +147,7 @@ def refuse_size(reference: str, *, offline: bool = False) -> None:
     free = memory_available_bytes() + sum(gpu.memory_bytes or 0 for gpu in read_gpus())
     if size_bytes is not None and size_bytes > free:
         raise UsageError(
-            f"{reference}: needs {size(size_bytes)} of memory; {size(free)} is free",
+            f"{reference}: needs {size(size_bytes)} of memory, but {size(free)} is free",
             fix="probe a smaller model or quantization, or close other programs",
         )
 
@@ -180,7 +180,7 @@ def read_experts(
     """
     experts = target.header.experts if target.header else 0
     if not experts:
-        raise UsageError(f"{target.reference}: is a dense model and has no experts", fix="name an MoE model")
+        raise UsageError(f"{target.reference}: is a dense model without experts", fix="use an MoE model")
     order = RoutingOrder(
         target=target.path,
         settings=_resolved(settings),
@@ -205,10 +205,10 @@ def read_text(path: Path) -> str:
         text = read_named(path, 4 * MAX_TEXT + 1).decode("utf-8").replace("\r\n", "\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise UsageError(f"--text {path}: cannot be read ({reason})", fix="name a text file") from None
+        raise UsageError(f"--text {path}: cannot be read ({reason})", fix="pass a text file") from None
     if not text.strip() or len(text) > MAX_TEXT:
         size = "empty" if not text.strip() else f"longer than {MAX_TEXT:,} characters"
-        raise UsageError(f"--text {path}: is {size}", fix="give a few pages of text like those you use the model for")
+        raise UsageError(f"--text {path}: is {size}", fix="give a few pages of typical text")
     return text
 
 
@@ -330,7 +330,7 @@ def _context(source: str, tokens: Sequence[int], depth: int) -> int:
 
 def _curve(samples: Mapping[int, Sequence[float]], of: str) -> CostCurve:
     if 1 not in samples:
-        raise EngineProtocolError("T(1) could not be measured", fix="read the engine's output above, then try again")
+        raise EngineProtocolError("T(1) could not be measured", fix="check the engine's output above and try again")
     return CostCurve(
         points=tuple(
             CostPoint(tokens=n, ms=median_estimate(times, unit="ms", of=of)) for n, times in sorted(samples.items())

@@ -236,7 +236,7 @@ class _Reader:
 
     def _branch(self, look: _DraftGuess) -> tuple[float, ...]:
         """Confidences of what the draft says after its own token, until it is unsure or a draft is full; then the text
-        goes on as if it had not been asked."""
+        continues as if it had not been asked."""
         context, order = self._context, self._order
         length, path = context.length, list[float]()
         checkpoint = None if context.can_cut else context.save()

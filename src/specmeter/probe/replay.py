@@ -141,7 +141,7 @@ class ModelDrafts:
                 return
         if len(path) < most and self.near_tie == 0 and wrong < self.length:
             raise UnreplayableError(
-                "p_min ends drafts behind their first wrong token, and this profile does not know what is there",
+                "with p_min, drafts continue past their first wrong token, which this profile does not contain",
                 fix="make the profile for this gamma and p_min",
             )
         # Behind the end of the text, and behind a token that a near tie may bring, any length may follow.
@@ -243,7 +243,8 @@ def possible_totals(drafts: Drafts, limits: Limits, *, most_states: int = MAX_ST
         states += len(totals)
         if states > most_states:
             raise UnreplayableError(
-                "near ties of the draft leave too many ways", fix="record steps (engine.trace_steps)"
+                "near ties in the draft model's probabilities leave too many possibilities",
+                fix="record steps (engine.trace_steps)",
             )
         for step in _options(drafts, limits, at):
             after = at + step.accepted + 1
@@ -256,7 +257,7 @@ def possible_totals(drafts: Drafts, limits: Limits, *, most_states: int = MAX_ST
 def first_impossible(drafts: Drafts, limits: Limits, steps: Sequence[Round]) -> int | None:
     """The first of the recorded `steps` that cannot have been, by its place; None where all of them can.
 
-    Where steps are missing at the end, or go on behind it, that place is the first one there.
+    Where steps are missing at the end, or continue behind it, that place is the first one there.
     """
     ways = {(1, 0)}
     """(tokens generated, steps explained): every way to get there that near ties leave."""

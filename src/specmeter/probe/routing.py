@@ -91,7 +91,7 @@ class ContinuationsOrder(Record):
     texts: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
     """Token ids of (prompt, what was generated after it)."""
     limit_s: float
-    """Seconds after which no further text is begun, the first one excepted."""
+    """Seconds after which no further text is started, the first one excepted."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ def read_routing(order: RoutingOrder, done: Callable[[int], None]) -> Routing:
     with Model(Path(order.target), gpu_layers=settings.gpu_layers, devices=settings.devices) as model:
         text = model.tokenize(order.text, add_special=False, parse_special=False)[: order.most_tokens]
         if len(text) < 2:
-            raise UsageError(f"the text has {len(text)} tokens", fix="give a longer one with --text")
+            raise UsageError(f"the text has {len(text)} tokens", fix="give a longer text with --text")
         segments = [text[start : start + SEGMENT] for start in range(0, len(text), SEGMENT)]
         if len(segments) > 1 and len(segments[-1]) < SEGMENT:
             segments.pop()  # segments of one length weigh alike
@@ -265,7 +265,7 @@ def _stacked(order: RoutingOrder | ContinuationsOrder, parts: Sequence[dict[int,
     """(numbers of the layers that have experts, the experts of all segments)."""
     layers = tuple(sorted(parts[0]))
     if not layers:
-        raise UsageError(f"{order.target}: no layer of this model chooses experts", fix="name an MoE model")
+        raise UsageError(f"{order.target}: this model has no layers with experts", fix="use an MoE model")
     ids = np.stack([np.concatenate([part[layer] for part in parts]) for layer in layers])
     if int(ids.max()) >= order.experts:
         raise UsageError(
@@ -298,7 +298,9 @@ def save_routing(routing: Routing, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, buffer.getvalue())
     except OSError as error:
-        raise UsageError(f"{path}: cannot be written ({error.strerror})", fix="name another file with --out") from None
+        raise UsageError(
+            f"{path}: cannot be written ({error.strerror})", fix="choose another file with --out"
+        ) from None
 
 
 def load_routing(path: Path) -> Routing:
@@ -318,7 +320,7 @@ def load_routing(path: Path) -> Routing:
         if random is not None and (
             random.shape != ids.shape or random.dtype != ids.dtype or int(random.max()) >= experts
         ):
-            raise ValueError("its random tokens are not like its text")
+            raise ValueError("its random tokens do not match its text")
         if times is not None and times.shape[:1] != (2,):
             raise ValueError(f"times have shape {times.shape}")
         taken = None if times is None else TokenTimes(text=tuple(times[0].tolist()), random=tuple(times[1].tolist()))

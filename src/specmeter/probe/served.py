@@ -3,7 +3,7 @@
 With synthetic acceptance of rate 1 a step with a draft of gamma = n - 1 tokens always emits n, and the server's log
 says when each step ended. So n is exact if a step accepted its whole draft of gamma tokens, and the time between two
 such steps is that of one. The drafts come from `ngram-simple` looking up single tokens in a passage that the prompt
-holds twice: it finds something nearly always, and takes microseconds. T(1) is plain decoding.
+holds twice: it finds something nearly always, and takes microseconds. T(1) is decoding without speculation.
 
 The numbers hold the server's own work for a step (sampling, sending) and, for recurrent targets, a checkpoint per step.
 They do not show text that copies nothing, whose experts overlap less. A step that found no draft leaves no
@@ -48,7 +48,7 @@ _REQUESTS = 4
 _MIN_STEPS = 2
 _WARMUP_TOKENS = 16
 _REPEATED = 2
-"""A prompt holds its passage so many times."""
+"""A prompt holds its passage this many times."""
 
 
 class Served(NamedTuple):
@@ -89,7 +89,7 @@ def measure_served(
     """
     if max(tokens) > MAX_TOKENS:
         raise UsageError(
-            f"--tokens: n = {max(tokens)} is above {MAX_TOKENS}, the most for a server",
+            f"--tokens: n = {max(tokens)} is above {MAX_TOKENS}, the limit for a server",
             fix=f"lower it to {MAX_TOKENS}, or use --source libllama",
         )
     kinds = _kinds(tokens, draft=draft is not None)
@@ -184,8 +184,8 @@ def _cut(session: EngineSession, text: str, depth: int) -> list[_Cut]:
     each = depth // _REPEATED
     if each < 8 or len(ids) < each:
         raise UsageError(
-            f"the text has {len(ids)} tokens, and {max(each, 8)} are needed for --depth {depth}",
-            fix="give a longer one with --text, or another --depth (16 at least)",
+            f"the text has {len(ids)} tokens, but --depth {depth} needs {max(each, 8)}",
+            fix="give a longer text with --text, or another --depth (at least 16)",
         )
     places = [index * (len(ids) - each) // _REQUESTS for index in range(_REQUESTS + 1)]
     texts = [session.detokenize(ids[place : place + each]) * _REPEATED for place in places]

@@ -1,11 +1,11 @@
 """Measures what a step costs in a run, drafting included, through sessions of the run's own engine on its own prompts.
 
-A round is a session that decodes plainly, and right after it one for each way of drafting, with synthetic acceptance of
-rate 0. Such a step makes its draft, verifies it and throws it away, and the token that it emits is the target's own; so
-text and experts are those of plain decoding. Drafts shrink towards the end of the text: gamma, gamma, ..., gamma - 1,
-..., 2, 1. One session therefore shows what steps of every length cost, as its log times them. What counts is the ratio
-to the plain session of the round. docs/explanation/prediction.md says when there are further sessions: one in which
-every draft is accepted (MoE), or one for each length (`change_costs`).
+A round is a session that decodes without speculation, and right after it one for each way of drafting, with synthetic
+acceptance of rate 0. Such a step makes its draft, verifies it and throws it away, and the token that it emits is the
+target's own; so text and experts are those of decoding without speculation. Drafts shrink towards the end of the text:
+gamma, gamma, ..., gamma - 1, ..., 2, 1. One session therefore shows what steps of every length cost, as its log times
+them. What counts is the ratio to the plain session of the round. docs/explanation/prediction.md says when there are
+further sessions: one in which every draft is accepted (MoE), or one for each length (`change_costs`).
 
 A recurrent target cannot forget what it rejects: each such step is followed by a forward that restores a checkpoint and
 replays, which emits a token more. Its time is kept as that of a step without a draft.
@@ -68,7 +68,7 @@ class RoundSpec:
     watched: bool = True
     """Whether there is a machine to watch while it is measured."""
     clients: int = 1
-    """Requests at once; `prompts` are asked for in waves of so many."""
+    """Requests at once; `prompts` are asked for in waves of this many."""
     shorter: Mapping[str, Sequence[Arm]] = field(default_factory=dict[str, Sequence[Arm]])
     """Ids of `drafting` -> arms that draft less, each timed for itself: `StepRound.steady_ms`."""
     warm: set[str] = field(default_factory=set[str])
@@ -94,7 +94,7 @@ def pricing(arm: Arm, gamma: int) -> Arm:
 
 
 def tokens_of(gamma: int, clients: int = 1, whole_steps: int = WHOLE_STEPS) -> int:
-    """Tokens to be generated so that so many steps draft `gamma` tokens, of all clients at once."""
+    """Tokens to be generated so that this many steps draft `gamma` tokens, of all clients at once."""
     return gamma + 1 + whole_steps + (max(STAGGER, clients) if clients > 1 else 0)
 
 
@@ -175,7 +175,7 @@ def _answers(
     prompts = [_free(prompt) for prompt in spec.prompts]
     with TelemetrySampler(samples.put, pids=session.facts.pids) if spec.watched else nullcontext():
         if spec.clients > 1:
-            # One request by itself tells how long the draft model reads its prompt: among others nothing does.
+            # One request on its own tells how long the draft model reads its prompt: among others nothing does.
             alone = [[WaveReply(0.0, session.generate(prompts[0], generation))]] if by_model else []
             waves = alone + answer_waves(session, prompts, generation, spec.clients)
         else:
@@ -184,7 +184,7 @@ def _answers(
 
 
 def _timed(generation: Generation, tokens: int) -> Generation:
-    """So many tokens, wherever the text may end: with synthetic acceptance it is none that a model would write."""
+    """This many tokens, wherever the text may end: with synthetic acceptance it is none that a model would write."""
     return generation.model_copy(update={"max_tokens": tokens, "ignore_eos": True})
 
 
@@ -200,7 +200,7 @@ def read_rounds(plain: Sequence[Wave], drafting: Sequence[Sequence[Wave]]) -> li
     if not any(it.step_ms for it in found):
         answers = [it for waves in drafting for wave in waves if len(wave) > 1 for it in wave]
         if any(it.reply.steps for it in answers):
-            raise EngineProtocolError("no step drafted for all requests at once", fix="lower load.clients")
+            raise EngineProtocolError("no step drafted for all requests together", fix="lower load.clients")
         replies = [it.reply for waves in drafting for wave in waves for it in wave]
         if any(it.steps for it in replies) or (replies and all(it.timings.draft_n == 0 for it in replies)):
             return found
@@ -216,10 +216,10 @@ def read_round(plain: Sequence[Wave], drafting: Sequence[Wave]) -> StepRound:
     each = [ms for wave in plain if (ms := wave_plain_ms(wave) if together else _lone_plain_ms(wave)) is not None]
     if not each and together:
         raise EngineProtocolError(
-            "requests that were sent together were never all decoded at once", fix="lower load.clients, or load.depth"
+            "requests sent together were never all decoded together", fix="lower load.clients, or load.depth"
         )
     if not each:
-        raise EngineProtocolError("no answer has a second token to time", fix="raise generation.max_tokens")
+        raise EngineProtocolError("no output has a second token to time", fix="raise generation.max_tokens")
     lone = [wave[0].reply for wave in drafting if len(wave) == 1]
     drafted = sum(reply.timings.draft_n or 0 for reply in lone)
     spent = [] if together else [part.generate_ms for reply in lone for part in reply.drafting]
@@ -312,7 +312,7 @@ Wave = Sequence[WaveReply]
 def answer_waves(
     session: EngineSession, prompts: Sequence[Prompt], generation: Generation, clients: int
 ) -> list[list[WaveReply]]:
-    """Ask for all prompts, so many at once. Raises what a request failed with."""
+    """Ask for all prompts, this many at once. Raises what a request failed with."""
     waves: list[list[WaveReply]] = []
     session.totals()  # what is logged from here on belongs to these requests
     for at in range(0, len(prompts), clients):
@@ -339,7 +339,7 @@ def wave_plain_ms(wave: Wave) -> float | None:
 
 
 def wave_step_ms(waves: Sequence[Wave]) -> dict[int, float]:
-    """Tokens drafted for each request -> median ms of a step in which all of them drafted so many, in vain."""
+    """Tokens drafted for each request -> median ms of a step in which all of them drafted this many, in vain."""
     seen: dict[float, list[float]] = defaultdict(list)
     for wave in waves:
         steps = [_steps(it) for it in wave]

@@ -226,9 +226,9 @@ def _places(length: int, order: Sweep) -> list[int]:
     needed = order.depth + longest_chain(order.tokens)
     if length < needed:
         raise UsageError(
-            f"the text has {length} tokens, {needed} are needed: {order.depth} before each forward and "
-            f"{needed - order.depth} for forwards over up to {max(order.tokens)}",
-            fix="give a longer one with --text, or lower --depth or --tokens",
+            f"the text has {length} tokens, but {needed} are needed (--depth {order.depth}, plus forward passes over "
+            f"up to {max(order.tokens)} tokens)",
+            fix="give a longer text with --text, or lower --depth or --tokens",
         )
     return [int(place) for place in np.linspace(0, length - needed, order.rounds + 1)]
 
@@ -287,7 +287,7 @@ def sweep_batches(order: BatchSweep, done: Callable[[int], None]) -> BatchSample
     """
     asked = shapes(order.sequences, order.tokens, order.settings.ubatch)
     if not asked:
-        raise UsageError("no number of sequences and tokens is small enough for one forward", fix="lower --batch")
+        raise UsageError("no combination of sequences and tokens fits in one forward pass", fix="lower --batch")
     most, longest = max(b for b, _ in asked), 2 * max(n for _, n in asked)
     rows = max(b * n for b, n in asked)
     each = -(-(order.depth + longest) // _CELLS) * _CELLS
@@ -302,8 +302,8 @@ def sweep_batches(order: BatchSweep, done: Callable[[int], None]) -> BatchSample
         needed = order.depth + longest
         if len(text) < needed:
             raise UsageError(
-                f"the text has {len(text)} tokens, {needed} are needed for each sequence",
-                fix="give a longer one with --text, or lower --depth or --tokens",
+                f"the text has {len(text)} tokens, but each sequence needs {needed}",
+                fix="give a longer text with --text, or lower --depth or --tokens",
             )
         memory = stack.enter_context(
             Context(model, settings, threads=settings.threads or 1, rows=rows, sequences=most, unified=False)

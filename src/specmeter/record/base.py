@@ -183,9 +183,9 @@ def read_record(kind: type[Kind], path: Path, *, what: str, made_by: str, max_by
     A path that a user names may be a link or a pipe; one `inside` a folder that a stranger may have made is a plain
     file. Raises `UsageError` that names the file and what is wrong in it.
     """
-    fix = f"name a file made by `{made_by}`"
+    fix = f"pass a file made by `{made_by}`"
     if inside:
-        fix += ", or remove this one and repeat the command that made its folder"
+        fix += ", or remove this file and repeat the command that made its folder"
     try:
         if inside:
             with open_inside(path.parent, path.name) as file:
@@ -217,5 +217,5 @@ def write_record(record: Record, path: Path, *, what: str, inside: bool = False)
         write_inside(path.parent, path.name, data) if inside else write_whole(path, data)
     except OSError as error:
         raise UsageError(
-            f"{path}: the {what} cannot be written ({error.strerror or error})", fix="name another file with --out"
+            f"{path}: the {what} cannot be written ({error.strerror or error})", fix="choose another file with --out"
         ) from None

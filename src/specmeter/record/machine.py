@@ -14,27 +14,27 @@ class Telemetry(Record):
     """State of the machine at one moment, sampled about once a second while requests run."""
 
     at: float
-    """When it was sampled."""
+    """Time of the sample."""
     cpu_percent: float
-    """All cores together, 0-100."""
+    """Use of all cores together, 0-100."""
     other_cpu_percent: float
-    """Share used by processes that are neither specmeter nor its engine, 0-100 of the whole machine."""
+    """Use by other programs than specmeter and its engine, 0-100 of all cores."""
     memory_available_bytes: int
-    """Memory that could be given to processes."""
+    """Available memory."""
     engine_rss_bytes: int | None = None
-    """Memory resident in the engine's processes."""
+    """Resident memory of the engine's processes."""
     cpu_mhz: float | None = None
     """Mean clock of the cores."""
     cpu_celsius: float | None = None
-    """Hottest sensor of the processor."""
+    """Hottest sensor of the CPU."""
     on_battery: bool | None = None
-    """Whether the machine ran on its battery."""
+    """Whether the machine ran on battery."""
     gpus: tuple[GpuSample, ...] = ()
     """State of each GPU."""
     programs: tuple[str, ...] = ()
-    """Other programs that took the most since the sample before, looked for where they took much."""
+    """Other programs with the highest use since the previous sample; only looked up if use was high."""
     invocation: Annotated[int | None, Field(exclude_if=lambda value: value is None)] = None
-    """In a run that several devices measured, the invocation that ran then."""
+    """In a run of several devices: the invocation."""
 
 
 class GpuSample(Record):
@@ -75,13 +75,13 @@ class RequestEnergy(Record):
     prompt_id: str
     """Of the request."""
     joules: dict[str, Annotated[float, Field(ge=0)]]
-    """By source, see `PowerMeter`."""
+    """Joules by source (`PowerMeter`)."""
     seconds: Annotated[float, Field(gt=0)]
-    """From just before it was sent to just after its last token had come."""
+    """Time from sending the request to its last token."""
     unseen_s: Annotated[float, Field(ge=0)]
-    """Of them without a reading, of the source that covers the least: sensors that are slow, or were not answered."""
+    """Part of that time without a reading, for the worst source."""
     prompt_j: Annotated[float | None, Field(ge=0, exclude_if=lambda value: value is None)] = None
-    """Of the joules of all sources, those until its first token had come; None where that moment is not known."""
+    """Joules until the first token, all sources; None if the time of the first token is unknown."""
 
 
 class Gpu(Record):
@@ -150,7 +150,7 @@ class ModelHeader(Record):
     """Carries a recurrent state, so that rejected tokens cannot simply be forgotten."""
     parameters: int
     bytes_per_token: int
-    """Weights read to decode one token by itself: of an MoE the chosen experts only."""
+    """Weights read to decode one token on its own: of an MoE the chosen experts only."""
     kv_bytes_per_token: int | None
     """KV cache of one more token in 16-bit; None when the layout is not known."""
     active_parameters: int
@@ -172,15 +172,15 @@ class ModelIdentity(Record):
     sha256: str
     size_bytes: int
     origin: Literal["path", "bench", "hf", "mock", "engine"]
-    """Where it comes from; `engine`: it is named in the engine's own way, and the engine says what it is."""
+    """Its source; `engine`: a name that only the engine understands."""
     timing_only: bool = False
-    """Random weights: fit for timing, refused as a source of acceptance."""
+    """Random weights: fine for timing, but not for acceptance."""
     header: ModelHeader | None = None
     """None for a model of the engine's own."""
 
     @property
     def simulated(self) -> bool:
-        """There is no such model: an engine that simulates made it up."""
+        """The model does not exist: the engine simulates it."""
         return self.origin == "mock"
 
 
@@ -211,18 +211,18 @@ class EngineIdentity(Record):
     """Which engine, to the byte."""
 
     kind: str
-    """`embedded`, `native`, `mock`, ...: what experiments write as `engine.kind`."""
+    """The value of `engine.kind`: `embedded`, `native`, `mock`, ..."""
     version: str
     """Package or build version as the engine reports it."""
     build: str
     """Build information line of the engine."""
     binary: str
-    """Path of the executable, or of the extension module."""
+    """Path of the executable or extension module."""
     binary_sha256: str
-    """Of that file."""
+    """SHA-256 of that file."""
     libraries: dict[str, str] = {}
-    """File name -> SHA-256 of every shared object that belongs to the engine."""
+    """File name -> SHA-256 of every shared library of the engine."""
     system_info: str = ""
-    """CPU features and backends as the engine prints them."""
+    """CPU features and backends, as printed by the engine."""
     traits: EngineTraits | None = None
     """What it states about itself; None where it measured something else than an experiment."""

@@ -21,25 +21,25 @@ class Margin(Record):
     """How sure the target was where a greedy text left its baseline's: asked of the target itself, afterwards."""
 
     arm_id: str
-    """Arm whose text differs."""
+    """Configuration whose output differs."""
     prompt_id: str
-    """The workload item."""
+    """Id of the prompt."""
     invocation: int
-    """Of the request that differs; its baseline is that of the same block."""
+    """Of the request that differs from its baseline in the same block."""
     block: int
     """Of the request that differs."""
     position: int
     """First generated token that differs, from 0."""
     baseline_token: int
-    """Id of the token that the baseline has there."""
+    """Id of the baseline's token there."""
     arm_token: int
-    """Id of the token that the arm has there."""
+    """Id of the configuration's token there."""
     baseline_logprob: float | None
-    """Natural logarithm of the target's probability; None when it is not among the likeliest that the engine lists."""
+    """Natural log of the target's probability for the baseline's token; None if the engine does not list it."""
     arm_logprob: float | None
-    """The same of the arm's token."""
+    """The same for the configuration's token."""
     best_logprob: float | None
-    """Of the likeliest token at that place."""
+    """The same for the most likely token."""
 
 
 class PromptTokens(Record):
@@ -48,7 +48,7 @@ class PromptTokens(Record):
     target: str
     """Name of the target in the experiment."""
     prompt_id: str
-    """The workload item."""
+    """Id of the prompt."""
     token_ids: tuple[int, ...]
     """Everything that is processed before the first token is generated."""
 
@@ -57,7 +57,7 @@ class MatchProfile(Record):
     """Where a draft model agrees with one text: what it would draft after every token of it, from one pass."""
 
     prompt_id: str
-    """The workload item."""
+    """Id of the prompt."""
     prompt_digest: str
     """Of the prompt's token ids."""
     text_digest: str
@@ -96,18 +96,18 @@ class Profiled(Record):
 
 
 class Estimate(Record):
-    """A number with its uncertainty, or openly without: `low` and `high` are None when there is no interval."""
+    """A number with its interval; `low` and `high` are None if there is none."""
 
     point: float
     low: float | None = None
     high: float | None = None
     level: float = 0.95
     n: int
-    """Number of independent units (blocks, prompts, ...) behind it."""
+    """Number of independent units (blocks, prompts, ...)."""
     of: str = ""
-    """What these units are: `blocks`, `invocations`, `prompts`; empty where `method` alone says it."""
+    """Kind of units: `blocks`, `invocations`, `prompts`; empty if `method` says it."""
     df: int | None = None
-    """Degrees of freedom of Student's t where they are fewer than n - 1."""
+    """Degrees of freedom of Student's t, if fewer than n - 1."""
     unit: str
     """`x`, `tok/s`, `1`, ..."""
     method: str
@@ -115,7 +115,7 @@ class Estimate(Record):
 
 
 class UnionPoint(Record):
-    """Experts that so many consecutive tokens choose."""
+    """Experts that this many consecutive tokens choose."""
 
     tokens: int
     """n: consecutive tokens of real text."""
@@ -140,9 +140,9 @@ class TextRouting(Record):
     target: str
     """Name of the target in the experiment."""
     baseline_id: str
-    """The arm whose texts were read, one for each prompt."""
+    """The configuration whose outputs were read, one per prompt."""
     texts: int = 0
-    """Texts that were read."""
+    """Number of outputs read."""
     tokens: int = 0
     """Their tokens."""
     union: ExpertUnion | None = None
@@ -150,11 +150,12 @@ class TextRouting(Record):
     layers: dict[int, tuple[float, ...]] = {}
     """Number of a layer -> its distinct experts at each point of `union`."""
     failure: Message | None = None
-    """Why nothing is known, where nothing is."""
+    """Why there is no data."""
 
 
 class StepRound(Record):
-    """A session of a probe that decodes plainly, and one that drafts and has nothing accepted, on the same prompts."""
+    """A session of a probe that decodes without speculation, and one that drafts and has nothing accepted, on the same
+    prompts."""
 
     plain_ms: Annotated[float, Field(gt=0)]
     """Of a plain token: decode time over tokens after the first, the median request. Of several requests at once: of a
@@ -210,21 +211,21 @@ class Prediction(Record):
     """What was expected of an arm, written down before it was measured; or openly nothing."""
 
     arm_id: str
-    """The arm."""
+    """Id of the configuration."""
     made_at: float
-    """When it was made, by the clock of the engine that measures."""
+    """Time of the prediction, on the engine's clock."""
     speedup: Estimate | None
     """None where there is no prediction; `reason` says why."""
     reason: Message | None = None
-    """Why there is no prediction, where there is none."""
+    """Why there is no prediction."""
     cost: Message | None = None
-    """Where the cost of a step was taken from: steps probed in the run itself, a probe, or the bytes of both models."""
+    """Source of the cost of a step: steps probed in the run, a probe, or the size of both models."""
     acceptance: Message | None = None
-    """Where acceptance was taken from: a replay on the baseline's texts, arms measured before in the same run, given
+    """Source of the acceptance rate: a replay on the baseline's outputs, configurations measured before, given
     rates, or an assumed range."""
     inputs: dict[str, bool | int | float | str | None] = {}
-    """The numbers behind it: `gamma`, `tau`, `drafted` tokens per step, and the parts of a step's cost in target
-    forwards of one token: `draft`, `verify`, `restore`, `rest`, and what the `first` step of a request adds."""
+    """Its inputs: `gamma`, `tau`, tokens `drafted` per step, and the cost of a step in single-token forward passes
+    of the target: `draft`, `verify`, `restore`, `rest`, plus the extra cost of the `first` step."""
 
 
 Telemetry.model_rebuild()
@@ -254,72 +255,72 @@ class Session(Record):
     id: str
     """Unique within the run."""
     arm_id: str
-    """The arm it was started for."""
+    """Id of its configuration."""
     invocation: int
-    """Run of the whole experiment, from 0."""
+    """Repetition of the whole experiment, from 0."""
     block: int
-    """Pass over all arms, from 0."""
+    """Block, from 0."""
     position: int
-    """Place of the arm in its block, from 0."""
+    """Position of the configuration in its block, from 0."""
     argv: tuple[str, ...]
-    """What was started; secrets are masked."""
+    """Command that was started, with secrets masked."""
     engine: EngineIdentity
     """Which engine, to the byte."""
     started_at: float
-    """When it was started."""
+    """Start time."""
     ready_ms: float
-    """From start of the process until it was healthy with the right model."""
+    """Time from the start of the process until the model was ready."""
     warmup_ms: float = 0.0
-    """Wall time of the excluded warm-up requests."""
+    """Time of the warm-up requests, which do not count."""
     ended_at: float | None = None
-    """When it was closed; None when that was not recorded (a kill)."""
+    """End time; None if not recorded (killed)."""
     log_file: str | None = None
-    """Relative to the run folder."""
+    """Log file, relative to the run folder."""
     server: str | None = None
-    """Which process it was, where one is kept for several sessions: the first of them in a run warms it up."""
+    """Id of the process, if several sessions share one (its first session warms it up)."""
     resolved: dict[str, Any] = {}
-    """Values read back from the engine (`/props`, `/slots`, log): what was really in force."""
+    """Settings in force, read back from the engine (`/props`, `/slots`, log)."""
     speculating: bool | None = None
-    """What `/slots` says about activation; None where the engine cannot tell."""
+    """Whether `/slots` reports speculation as active; None if the engine does not report it."""
     devices: tuple[DeviceUse, ...] = ()
-    """Memory that the target holds on each device."""
+    """Memory of the target model on each device."""
     draft_devices: tuple[DeviceUse, ...] = ()
-    """Memory that the draft holds on each device."""
+    """Memory of the draft model on each device."""
     layers_offloaded: tuple[int, int] | None = None
-    """(offloaded, of how many) for the target."""
+    """Layers of the target model: [offloaded, total]."""
     draft_layers_offloaded: tuple[int, int] | None = None
-    """(offloaded, of how many) for the draft."""
+    """Layers of the draft model: [offloaded, total]."""
     prompt_forwards: int | None = None
-    """Target forwards that a prompt alone takes, counted for the conservation law in the arm's first session."""
+    """Forward passes of the target for a prompt alone, counted in the configuration's first session."""
     warmup: WarmUp | None = None
-    """The warm-up of a baseline's first session, from which lookups in a session like it go on; None for others."""
+    """Warm-up of a baseline's first session; None for others."""
 
 
 class Step(Record):
     """One draft-then-verify round (or one plain decode)."""
 
     drafted: Annotated[int, Field(ge=0)]
-    """Tokens drafted."""
+    """Draft tokens."""
     accepted: Annotated[int, Field(ge=0)]
-    """Draft tokens that the target agreed with."""
+    """Draft tokens accepted."""
     at_ms: float
-    """When the step ended, from the start of the request."""
+    """End of the step, from the start of the request."""
     restored: bool = False
-    """A checkpoint was restored and replayed (recurrent and hybrid targets)."""
+    """Whether a checkpoint was restored and replayed (recurrent and hybrid models)."""
     context: Annotated[int, Field(ge=0)] | None = None
-    """Tokens in the target's context before the step. This and the times below: only from instrumented engines."""
+    """Tokens in the target's context before the step; this and the following only from instrumented engines."""
     draft_ms: float | None = None
-    """Time to make the draft, the draft model's catching up with accepted tokens included."""
+    """Time for drafting, including the draft model's pass over accepted tokens."""
     verify_ms: float | None = None
-    """Time of the target forward, from its start until its logits could be read."""
+    """Time of the target's forward pass, until its logits are available."""
     sample_ms: float | None = None
-    """Time to choose tokens from the target's logits and to compare them with the draft."""
+    """Time to sample from the target's logits and compare with the draft tokens."""
     restore_ms: float | None = None
-    """Time to forget rejected tokens: cutting the caches, or saving, restoring and replaying a checkpoint."""
+    """Time to remove rejected tokens: trimming the caches, or saving, restoring and replaying a checkpoint."""
     other_ms: float | None = None
     """The rest of the step."""
     experts: tuple[tuple[int, ...], ...] | None = None
-    """Of each MoE layer, the experts that the forward's tokens chose, token after token; None unless asked for."""
+    """Experts chosen in each MoE layer, token by token; None unless requested."""
 
 
 class Drafting(Record):
@@ -341,19 +342,19 @@ class Timings(Record):
     """Counts and times as the engine reports them; every rate is computed from these by one rule."""
 
     prompt_n: Annotated[int, Field(ge=0)]
-    """Prompt tokens processed; those found in the cache are not among them."""
+    """Prompt tokens processed, without those found in the cache."""
     prompt_ms: Annotated[float, Field(ge=0)]
-    """Time for them, up to the first generated token."""
+    """Time for the prompt, up to the first generated token."""
     predicted_n: Annotated[int, Field(ge=0)]
-    """Tokens generated, the first included."""
+    """Tokens generated, including the first."""
     predicted_ms: Annotated[float, Field(ge=0)]
-    """Time for all of them but the first."""
+    """Time for all generated tokens but the first."""
     cache_n: Annotated[int, Field(ge=0)] = 0
     """Prompt tokens found in the cache."""
     draft_n: Annotated[int, Field(ge=0)] | None = 0
-    """Tokens drafted; None where the engine does not count them."""
+    """Draft tokens; None if the engine does not count them."""
     draft_n_accepted: Annotated[int, Field(ge=0)] | None = 0
-    """Draft tokens that the target agreed with; None where the engine does not count them."""
+    """Draft tokens accepted; None if the engine does not count them."""
 
 
 UNKNOWN_TOKEN = -1
@@ -364,55 +365,55 @@ class Reply(Record):
     """What an engine gives back for one prompt."""
 
     text: str
-    """What was generated, without the reasoning."""
+    """Generated text, without reasoning."""
     reasoning: str = ""
-    """What was generated as reasoning."""
+    """Generated reasoning."""
     token_ids: tuple[int, ...] = ()
-    """Tokens generated."""
+    """Ids of the generated tokens."""
     stop_reason: str
     """`limit`, `eos`, `word`, ..."""
     timings: Timings
     raw_timings: dict[str, Any] = {}
-    """What the engine printed, under its own names: timings, rates, and what it calls acceptance."""
+    """Timings and rates under the engine's own names."""
     counters: dict[str, float] = {}
-    """Differences of the engine's counters over the request (`/metrics`), and, where the system counts them,
-    `rpc_sent_bytes_total` and `rpc_received_bytes_total` between the engine and its remote machines."""
+    """Increase of the engine's counters (`/metrics`) during the request, and, if available, `rpc_sent_bytes_total`
+    and `rpc_received_bytes_total` to and from remote machines."""
     wall_ms: float
-    """Duration of the request, seen by the client."""
+    """Duration of the request at the client."""
     ttft_ms: float | None = None
-    """Time to first token, seen by the client."""
+    """Time to first token at the client."""
     arrival_ms: tuple[float, ...] = ()
     """When each token arrived at the client, from the start of the request."""
     steps: tuple[Step, ...] = ()
     drafting: tuple[Drafting, ...] = ()
-    """Time of each drafting method; empty where the engine does not say."""
+    """Time of each drafting method; empty if the engine does not report it."""
 
 
 class Request(Record):
     """One generation measured."""
 
     invocation: int
-    """Run of the whole experiment, from 0."""
+    """Repetition of the whole experiment, from 0."""
     block: int
-    """Pass over all arms, from 0."""
+    """Block, from 0."""
     position: int
-    """Place of the arm in its block."""
+    """Position of the configuration in its block, from 0."""
     item: int
-    """Place of the prompt within the arm."""
+    """Position of the prompt within the configuration."""
     arm_id: str
-    """The arm."""
+    """Id of the configuration."""
     prompt_id: str
-    """The workload item."""
+    """Id of the prompt."""
     prompt_sha256: str
-    """Of the prompt's UTF-8 text."""
+    """SHA-256 of the prompt's UTF-8 text."""
     kind: str
-    """What sort of text the prompt is."""
+    """Prompt type."""
     session_id: str
-    """The session that answered."""
+    """Id of the session."""
     started_at: float
     """When the request was sent."""
     status: Literal["ok", "failed"]
-    """`ok`, or `failed` where the engine gave no answer."""
+    """`ok`, or `failed` if the engine gave no answer."""
     error: str | None = None
     """Why it failed."""
     reply: Reply | None = None
@@ -423,25 +424,25 @@ class Sending(Record):
     """How a request of a cell under load was sent; its `Request` has what came back."""
 
     invocation: int
-    """Run of the whole experiment, from 0."""
+    """Repetition of the whole experiment, from 0."""
     block: int
-    """Pass over all arms, from 0."""
+    """Block, from 0."""
     arm_id: str
-    """The arm."""
+    """Id of the configuration."""
     prompt_id: str
-    """The workload item."""
+    """Id of the prompt."""
     session_id: str
-    """The session that it was sent to: of a cell that was broken off and measured again, requests of both stay."""
+    """Id of the session; requests of an aborted measurement are kept too."""
     client: int | None
-    """Which client sent it, from 0; None in an open loop."""
+    """Client that sent it, from 0; None in an open loop."""
     due_at: float
-    """When it was to be sent, by the clock of the engine: a closed loop's when its client's last request had ended."""
+    """When it was due, on the engine's clock; in a closed loop, when the client's previous request ended."""
     late_ms: Annotated[float, Field(ge=0)]
-    """How much later it was sent: the client's own delay."""
+    """Delay of the client until it was sent."""
     slot: int | None = None
-    """Slot of the server that answered it; None where the engine does not say."""
+    """Server slot that answered; None if the engine does not report it."""
     queued_ms: Annotated[float, Field(ge=0)] | None = None
-    """How long it waited for the engine to begin with it; None where the engine does not say."""
+    """Time in the engine's queue; None if the engine does not report it."""
 
 
 class Filler(Record):

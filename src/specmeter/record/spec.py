@@ -19,7 +19,7 @@ from specmeter.messages import Message
 from specmeter.record.base import NAME_PATTERN, Record
 
 MethodName = Annotated[str, Field(pattern=NAME_PATTERN)]
-"""How draft tokens are made, by the engine's own name; `none` is plain decoding, for every engine."""
+"""How draft tokens are made, by the engine's own name; `none` is decoding without speculation, for every engine."""
 
 PLAIN = "none"
 
@@ -198,7 +198,7 @@ def _address(value: str) -> str:
     found = _ADDRESS.fullmatch(value)
     if network_of(value) is None and (found is None or not 0 < int(found.group(1)) < 65_536):
         raise ValueError(
-            f"{value[:100]!r} is not HOST:PORT, such as 192.168.0.103:50052, nor a relay, such as relay:0.5ms@1000Mbit"
+            f"{value[:100]!r} is neither HOST:PORT (192.168.0.103:50052) nor a relay (relay:0.5ms@1000Mbit)"
         )
     return value
 
@@ -338,7 +338,7 @@ class Load(Record):
     """How many requests an arm is given at once, and how much text stands before each."""
 
     clients: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """Closed loop: so many clients, each of which sends its next request when its last one has ended."""
+    """Closed loop: this many clients, each of which sends its next request when its last one has ended."""
     rate: Annotated[float, Field(gt=0, le=100_000)] | None = None
     """Open loop: requests per second, which arrive by a seeded Poisson process whether or not others have ended."""
     depth: Annotated[int, Field(ge=0, le=16_777_216)] = 0
@@ -350,7 +350,7 @@ class Load(Record):
     @model_validator(mode="after")
     def _one_kind(self) -> Load:
         if (self.clients is None) == (self.rate is None):
-            raise ValueError("a load has either clients or a rate")
+            raise ValueError("a load needs either clients or a rate")
         return self
 
     @property
@@ -361,14 +361,14 @@ class Load(Record):
 
 
 class Arm(Record):
-    """One configuration under comparison: a target, how it is drafted for, and the engine's settings."""
+    """One configuration: a target, its drafting and the engine's settings."""
 
     id: str
     """Readable and unique within the experiment, for example `moe/draft-simple/small/g8`."""
     target: str
     """Name of the target in the experiment."""
     methods: Annotated[tuple[MethodName, ...], Field(min_length=1)] = (PLAIN,)
-    """One method, or several combined where the engine allows that."""
+    """One method, or several if the engine can combine them."""
     draft: str | None = None
     """Name of the draft model in the experiment."""
     gamma: Annotated[int, Field(ge=1, le=1024)] | None = None
@@ -390,20 +390,20 @@ class Arm(Record):
     rule: RuleName | None = None
     """How drafts are verified at temperature > 0 (`libllama` only, default `rejection`; servers match samples)."""
     refused_draft: RefusedDraft = "refuse"
-    """Whether a draft that llama.cpp would refuse stops the experiment, or is measured all the same: by plain decoding
-    under another name, which is found invalid."""
+    """Whether a draft that llama.cpp would refuse stops the experiment, or is measured all the same: without
+    speculation under another name, which is found invalid."""
     engine: EngineSettings = EngineSettings()
     role: Literal["baseline", "speculative", "control"] = "speculative"
     baseline_id: str | None = None
-    """The arm this one is compared with; None for a baseline."""
+    """Id of its baseline; None for a baseline."""
     workloads: tuple[str, ...] = ()
     """Names of the workloads this arm runs; empty: all of them."""
     load: Annotated[Load | None, Field(exclude_if=lambda value: value is None)] = None
-    """Requests at once; None: one after the other."""
+    """Parallel requests; None: one after another."""
 
     @property
     def speculates(self) -> bool:
-        """Whether any drafting is asked for."""
+        """Whether it drafts."""
         return self.methods != (PLAIN,)
 
 
@@ -420,27 +420,27 @@ class Prompt(Record):
     id: str
     """Unique within the experiment."""
     workload: str
-    """Name of the workload it comes from."""
+    """Name of its workload."""
     kind: str
-    """What sort of text it is: `fact`, `code`, `reason`, `zh`, `edit`, `length-256`, `user`, ..."""
+    """Prompt type: `fact`, `code`, `reason`, `zh`, `edit`, `length-256`, `user`, ..."""
     text: str
-    """The user's turn, or the text to be continued."""
+    """The user's turn, or the text to continue."""
     before: tuple[ChatMessage, ...] = ()
-    """What was said in the conversation before that turn; only where the format is `chat`."""
+    """Earlier turns of the conversation; only for the format `chat`."""
     format: Literal["completion", "chat"] = "completion"
-    """Whether the text is continued as it is, or put into the model's chat template."""
+    """`completion`: the text is continued as it is; `chat`: the model's chat template is used."""
     thinking: Annotated[bool | None, Field(exclude_if=lambda value: value is None)] = None
-    """What the chat template's argument `enable_thinking` is set to; None: the template's own default."""
+    """Value of `enable_thinking` in the chat template; None: the template's default."""
     sha256: str
-    """Of the UTF-8 text, and of what was said before."""
+    """SHA-256 of the UTF-8 text and earlier turns."""
     token_count: int | None = None
-    """Exact number of tokens asked for (length-controlled prompts only)."""
+    """Exact length in tokens (only for prompts of a requested length)."""
     max_tokens: Annotated[int, Field(ge=1)] | None = None
-    """Overrides the experiment's `generation.max_tokens` for this item."""
+    """Overrides `generation.max_tokens` for this prompt."""
     random_tokens: bool = False
-    """Made of random tokens: good for timing dense models, meaningless for acceptance."""
+    """Random tokens: fine for timing dense models, meaningless for acceptance."""
     of: Annotated[str | None, Field(exclude_if=lambda value: value is None)] = None
-    """The prompt that this one repeats, or puts other text before, for a load; None for a prompt of its own."""
+    """Under load: the prompt that this one repeats or extends; else None."""
 
     @property
     def messages(self) -> list[dict[str, str]]:

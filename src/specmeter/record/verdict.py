@@ -24,22 +24,22 @@ Standing = Literal["valid", "suspect", "implausible", "invalid"]
 
 
 class Finding(Record):
-    """Something that a validity check saw."""
+    """A finding of a validity check."""
 
     check: str
-    """Which check: `conservation`, `host-busy`, ..."""
+    """Id of the check: `conservation`, `host-busy`, ..."""
     severity: Severity
-    """What it does to that which it is about."""
+    """`invalid`, `suspect` or `note`."""
     scope: Literal["request", "arm", "run"]
-    """What it is about."""
+    """What it applies to."""
     message: Message
-    """What is wrong, in one sentence with its numbers."""
+    """What is wrong, in one sentence with numbers."""
     remedy: Message
     """What to do about it."""
     evidence: dict[str, bool | int | float | str | Message | None] = {}
-    """The numbers, or the lines of a log, that show it: those of the message, and more."""
+    """The numbers or log lines that show it."""
     arm_id: str | None = None
-    """The arm; None for the whole run."""
+    """Id of the configuration; None for the whole run."""
     invocation: int | None = None
     """Of the request; None unless the scope is `request`."""
     block: int | None = None
@@ -84,7 +84,7 @@ class Issue(Record):
 
 
 class Certificate(Record):
-    """What was checked, on which data, and what follows."""
+    """What was checked, on which data, and the verdicts."""
 
     specmeter: str
     """Version that checked."""
@@ -92,20 +92,20 @@ class Certificate(Record):
     state: Literal["complete", "partial", "failed"]
     """Of the run when it was checked."""
     verdict: Verdict
-    """Of the run: the worst of its arms and of findings about the whole of it."""
+    """Of the run: the worst of its arms and of findings about the whole run."""
     arms: dict[str, Verdict]
     """Arm id -> verdict; an arm is no better than its baseline."""
     requests: dict[Verdict | Literal["unanswered"], int]
-    """How many requests have which verdict, and how many have none, where some were not answered."""
+    """Number of requests per verdict, and of unanswered ones."""
     checks: tuple[CheckOutcome, ...]
     untold: Annotated[tuple[Truth, ...], Field(exclude_if=lambda value: not value)] = ()
-    """What the engine does not tell, so that no check looked at it: no doubt, and no pass either."""
+    """What the engine does not report, so that no check could examine it."""
     asked: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
-    """The engine is a server that ran already."""
+    """Whether the engine was an already running server."""
     data: dict[str, str]
-    """Part of the run's data -> SHA-256 of it."""
+    """Part of the run's data -> its SHA-256."""
     issues: tuple[Issue, ...] = ()
-    """Every time that the run was certified, this one last."""
+    """All times the run was certified, this one last."""
 
 
 VERDICTS: dict[Severity, Verdict] = {"invalid": "invalid", "suspect": "suspect", "note": "valid"}

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from specmeter.errors import UsageError
+from specmeter.extensions import installing
 from specmeter.show.figure import Figure, specification
 from specmeter.show.palette import PRINT
 
@@ -28,13 +29,11 @@ def figures(shown: Iterable[Figure], words: Words, formats: Sequence[str], width
     """
     for name in formats:
         if name not in FORMATS:
-            raise UsageError(f"--format {name}: is not a format of figures", fix=f"choose from {', '.join(FORMATS)}")
+            raise UsageError(f"--format {name}: no such format for figures", fix=f"use one of {', '.join(FORMATS)}")
     try:
         converter: Any = importlib.import_module("vl_convert")
     except ImportError:
-        raise UsageError(
-            "figures need vl-convert, which is not installed", fix="pip install 'specmeter[figures]'"
-        ) from None
+        raise UsageError("figures need vl-convert, which is not installed", fix=installing("figures")) from None
     width = round(width_cm * _PIXELS_PER_CM)
     panels = [panel for figure in shown for panel in figure.panels]
     specs = {panel.name: specification(panel, words, PRINT, width=width) for panel in panels}

@@ -128,7 +128,7 @@ def _explain_once(spec: Spec, explained: frozenset[str]) -> None:
 
 
 def _explain_drawn(spec: Spec, data: Sequence[Datum]) -> None:
-    """Leave series out of the legends of a panel by itself that are not drawn in it."""
+    """Leave series out of the legends of a panel on its own that are not drawn in it."""
     layers: list[dict[str, dict[str, Any]]] = spec["layer"]
     every: list[Any] = [it for layer in layers for it in layer["encoding"].values()]
     for look in (cast("Spec", it) for it in every if isinstance(it, dict)):

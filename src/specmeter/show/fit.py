@@ -105,7 +105,7 @@ def _break_rows(spec: Spec, y: Spec, room: float, size: float) -> float:
 
 
 def _slots(spec: Spec) -> int:
-    """How many marks a row has below each other: the height of a row is that of so many steps."""
+    """How many marks a row has below each other: the height of a row is that of this many steps."""
     beside = [cast("Spec", it.get("encoding", {}).get("yOffset", {})) for it in spec.get("layer", [spec])]
     return max(len(it.get("scale", {}).get("domain") or it.get("sort") or "1") for it in beside)
 

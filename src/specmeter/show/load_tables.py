@@ -42,7 +42,7 @@ def targets_of(report: RunReport) -> list[str]:
 
 def speedups_by_load(report: RunReport, target: str) -> list[Table]:
     """One target: ways of drafting against loads, a table for clients and one for rates at each depth; in the first row
-    the total tokens per second without speculation. None where nothing decodes plainly beside it."""
+    the total tokens per second without speculation. None where nothing decodes without speculation beside it."""
     if not any(arm.target == target and arm.baseline_id for arm in report.arms):
         return []
     alike: dict[tuple[int, bool], list[Load]] = {}

@@ -175,7 +175,7 @@ def _begun(schedule: Schedule) -> list[int]:
 
 
 def _undecided(schedule: Schedule) -> str | Message:
-    """Loads that were asked about and are not decided, begun or not."""
+    """Loads that were asked about and are not decided, started or not."""
     decided = {clients_of(it) for it in schedule.advices if is_decided(it)}
     found = [count for count in schedule.asked.clients if count not in decided]
     return Message("scheduled.undecided", loads=clients(found)) if found else ""

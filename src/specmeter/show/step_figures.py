@@ -87,7 +87,7 @@ def positions(document: Document) -> Figure | None:
 
 
 def accepted(document: Document) -> Figure | None:
-    """A row for each arm: which share of its drafts had exactly so many tokens accepted."""
+    """A row for each arm: which share of its drafts had exactly this many tokens accepted."""
     data: list[Datum] = []
     arms = _shown(document)
     alone = MAX_LENGTHS - any(len(arm.lengths) > MAX_LENGTHS for arm in arms)

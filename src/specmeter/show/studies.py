@@ -1,4 +1,4 @@
-"""What pages and commands ask the package of studies for; it is installed by itself (`specmeter.extensions`)."""
+"""What pages and commands ask the package of studies for; it is installed on its own (`specmeter.extensions`)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class ShownStudies(extensions.Studies, Protocol):
     """What can be said of a claim."""
 
     def of_run(self, run: RunReport) -> StudySection | None:
-        """What a run says about its study, where its experiment is one by itself; None for all other runs."""
+        """What a run says about its study, where its experiment is one on its own; None for all other runs."""
         ...
 
     def shown(self, folder: Path, languages: Sequence[str]) -> Shown:

@@ -225,7 +225,7 @@ def open_to_write(path: Path, *, suspect: bool) -> sqlite3.Connection:
 
 
 def close_written(db: sqlite3.Connection, *, moved: bool = False) -> None:
-    """Close it, with everything in the main file: a reader that looks on would keep SQLite from doing so by itself.
+    """Close it, with everything in the main file: a reader that looks on would keep SQLite from doing so on its own.
 
     Of a run that was `moved` SQLite would remove what lies beside the file that has its name now; Python 3.11 cannot
     tell it not to.
@@ -248,13 +248,11 @@ def refuse_odd_files(folder: Path) -> None:
     one."""
     for name in DATABASE_FILES:
         if why := oddity(folder, name):
-            raise StoreError(
-                f"{folder / name}: {why}", fix="get the run folder from where it was made, or copy it with `cp -rL`"
-            )
+            raise StoreError(f"{folder / name}: {why}", fix="copy the run folder again from its origin, with `cp -rL`")
     if _journal_end(folder) == _JOURNAL_OF_SEVERAL:
         raise StoreError(
-            f"{folder / DATABASE_NAME}-journal: names a file elsewhere, which SQLite would delete",
-            fix=f"get the run folder from where it was made; specmeter never wrote this {DATABASE_NAME}-journal",
+            f"{folder / DATABASE_NAME}-journal: points to a file elsewhere, which SQLite would delete",
+            fix=f"copy the run folder again from its origin; specmeter never wrote this {DATABASE_NAME}-journal",
         )
 
 
@@ -273,19 +271,19 @@ def refuse_foreign(db: sqlite3.Connection, path: Path) -> None:
     than ours: a view, a trigger or an index of a stranger would be carried out by whatever reads or writes."""
     made = format_of(db)
     if made is None:
-        raise StoreError(f"{path}: is a database, but not a specmeter run", fix="name a folder made by `specmeter run`")
+        raise StoreError(f"{path}: is a database, but not a specmeter run", fix="pass a folder made by `specmeter run`")
     number, writer = made
     if number != FORMAT:
         raise StoreError(
-            f"{path}: has format {number}, written by specmeter {writer[:_LONGEST_REASON]}; this one reads format "
+            f"{path}: has format {number} (specmeter {writer[:_LONGEST_REASON]}), but this version reads format "
             f"{FORMAT}",
-            fix="use the version that wrote it, or measure again into another folder with --out",
+            fix="use the version that wrote it, or measure again with another --out",
         )
     # Plain tables are never read, and a rescue with `.recover` leaves one.
     if foreign := sorted(sql for sql in _objects(db) - _ours() if not sql.upper().startswith("CREATE TABLE ")):
         raise StoreError(
             f"{path}: contains something specmeter did not write ({foreign[0][:_LONGEST_REASON]!r})",
-            fix="get the run folder from where it was made, or drop it with `sqlite3` if it is your own",
+            fix="copy the run folder again from its origin, or remove your additions with `sqlite3`",
         )
     if missing := sorted(_ours() - _objects(db)):
         what = re.sub(r"^CREATE (?:UNIQUE )?(\w+) (\w+).*", lambda it: f"{it[1].lower()} {it[2]}", missing[0])
@@ -313,15 +311,14 @@ def unreadable(path: Path, what: str, error: Exception) -> StoreError:
     why = first_fault(error, "record") if isinstance(error, ValidationError) else str(error)
     return StoreError(
         f"{path}: {what} cannot be read ({why[:_LONGEST_REASON]})",
-        fix="it was damaged, changed, or written by another version: get the run folder from where it was made, or "
-        f"save the rest of it with `specmeter rescue {path.parent}`",
+        fix="copy the run folder again from its origin, or save what is readable with `specmeter rescue {path.parent}`",
     )
 
 
 def damaged(path: Path, detail: str) -> StoreError:
     return StoreError(
         f"{path}: is damaged ({detail[:_LONGEST_REASON]})",
-        fix=f"`specmeter rescue {path.parent}` saves what can still be read of it, if anything, into a new folder",
+        fix=f"save what is still readable with `specmeter rescue {path.parent}`",
     )
 
 
@@ -340,21 +337,21 @@ def sqlite_errors(path: Path) -> Generator[None]:
         if code == sqlite3.SQLITE_AUTH:  # a statement that is not ours
             raise
         if code in (sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_TOOBIG):
-            raise damaged(path, f"it yields more data than its size allows: {error}") from None
+            raise damaged(path, f"it contains more data than its size allows: {error}") from None
         if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
             raise StoreError(
-                f"{path}: cannot be written ({error}); everything stored before is safe",
-                fix="free disk space, then start the same run again: it resumes with what is missing",
+                f"{path}: cannot be written ({error}); everything stored so far is safe",
+                fix="free some disk space, then run the same command again to resume",
             ) from None
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
             raise StoreError(
                 f"{path}: cannot be opened ({error})",
-                fix="check the permissions of the file and its folder, or copy the run folder to a writable place",
+                fix="check the permissions of the file and its folder, or copy the run folder to a writable location",
             ) from None
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise StoreError(
                 f"{path}: another program keeps the file locked",
-                fix="close the program that has it open, then try again",
+                fix="close that program, then try again",
             ) from None
         raise damaged(path, str(error)) from None
 

@@ -46,7 +46,7 @@ def render_environment(
     """The text of BENCHMARK_ENV.md (Markdown, ends with a newline).
 
     `argvs` maps arm ids to the command lines that were started. Times are seconds since the epoch; `finished_at` is
-    None while the run goes on. With `sessions`, placement on devices and resolved values are told too. `home` is the
+    None while the run continues. With `sessions`, placement on devices and resolved values are told too. `home` is the
     folder that is written `~`: by default, the reader's own.
     """
     clean = cache(partial(private, home=home))  # most values are the same in all sessions

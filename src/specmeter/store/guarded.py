@@ -60,12 +60,12 @@ class RunLock:
             self._file: int | None = open_to_change(folder, LOCK_NAME)
         except NotPlainError as error:
             raise StoreError(
-                f"{folder / LOCK_NAME}: {error.strerror}", fix="remove it, if you trust this folder to be a run"
+                f"{folder / LOCK_NAME}: {error.strerror}", fix="remove this file if you trust the folder"
             ) from None
         except OSError as error:
             raise StoreError(
                 f"{folder}: cannot be written ({error.strerror})",
-                fix="make the folder writable, or copy it to a place that is",
+                fix="make the folder writable, or copy it to a writable location",
             ) from None
         try:
             _lock_patiently(self._file)
@@ -76,7 +76,7 @@ class RunLock:
             self._drop()
             raise StoreError(
                 f"{folder}: this file system does not support file locks ({error.strerror})",
-                fix="choose a folder on a local disk with --out",
+                fix="use --out with a folder on a local disk",
             ) from None
         self.left_behind = os.fstat(self._file).st_size > 0
         """The last holder did not release it: it was killed."""
@@ -141,15 +141,15 @@ def _lock_patiently(file: int) -> None:
 def _busy(folder: Path) -> StoreError:
     pid = _recorded_pid(folder)
     if pid is None:
-        return StoreError(f"{folder}: another process is writing to this run", fix="wait until it has ended")
+        return StoreError(f"{folder}: another process is writing to this run", fix="wait until it ends")
     if not psutil.pid_exists(pid):
         return StoreError(
-            f"{folder}: process {pid} wrote to this run and has ended, but a process it started is still running",
-            fix="end the engine it left running, then try again",
+            f"{folder}: process {pid} has ended, but a process that it started still uses this run",
+            fix="stop that engine process, then try again",
         )
     return StoreError(
         f"{folder}: process {pid} is writing to this run",
-        fix=f"wait for it, end process {pid}, or choose another folder with --out",
+        fix=f"wait, stop process {pid}, or choose another folder with --out",
     )
 
 
@@ -211,7 +211,7 @@ class GuardedDatabase:
 
     @contextmanager
     def bounded(self) -> Generator[None]:
-        """One query, with those that are made while it goes on: bounded, and of one state of the file.
+        """One query, with those that are made while it continues: bounded, and of one state of the file.
 
         Raises `StoreError` where the run was resumed meanwhile.
         """
@@ -223,7 +223,7 @@ class GuardedDatabase:
         finally:
             self._active -= 1
         if self._seen is not None and _state(self.path) != self._seen:
-            raise StoreError(f"{self.path}: it changed while being read", fix="try again")
+            raise StoreError(f"{self.path}: changed while being read", fix="try again")
 
     def _copied(self, folder: Path) -> sqlite3.Connection:
         """A private copy, with what lay beside the file merged."""
@@ -283,7 +283,7 @@ def leftovers(folder: Path) -> bool:
 def copy_database(folder: Path, to: Path) -> None:
     """Copy the database with what a killed writer left beside it. Raises `StoreError`."""
     for name in DATABASE_FILES:
-        if name.endswith("-shm"):  # made anew from the WAL
+        if name.endswith("-shm"):  # made again from the WAL
             continue
         try:
             with open_inside(folder, name) as source, (to / name).open("xb") as copy:
@@ -295,8 +295,8 @@ def copy_database(folder: Path, to: Path) -> None:
             continue
         except OSError as error:
             raise StoreError(
-                f"{folder / name}: cannot be copied to be read ({error.strerror})",
-                fix="check its permissions, and that the folder for temporary files (TMPDIR) has room",
+                f"{folder / name}: cannot be copied for reading ({error.strerror})",
+                fix="check its permissions and the free space in the temporary folder (TMPDIR)",
             ) from None
 
 

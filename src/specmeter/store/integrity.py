@@ -268,7 +268,7 @@ def _same_findings(run: RunReader) -> bool:
     shown, left_out = document.get("findings"), document.get("findings_left_out")
     if not isinstance(shown, list) or not isinstance(left_out, int):
         return False
-    # As they were written, with their English text: what a reader sees was no more certified anew than the numbers.
+    # As they were written, with their English text: what a reader sees was no more certified again than the numbers.
     try:
         kept = [json.loads(row) for (row,) in run.raw("SELECT json FROM finding ORDER BY rowid")]
     except (TypeError, ValueError, RecursionError):
@@ -289,7 +289,7 @@ def _present(value: Any) -> Any:
 def late(run: RunReader, issued: Certificate | None) -> Findings:
     """A run that was complete is certified when it ends; what became of it until a later time, nothing shows.
 
-    Its certificate says when it was issued, and by what: one that is removed and issued anew does not come of the run.
+    Its certificate says when it was issued, and by what: one that is removed and issued again does not come of the run.
     A run whose every request is there is complete, whatever it says of having been interrupted.
     """
     state, certified = run.state(), issued or certificate_beside(run)
@@ -319,7 +319,7 @@ def late(run: RunReader, issued: Certificate | None) -> Findings:
 def contradictions(run: RunReader) -> Iterator[Finding]:
     """Documents that do not say what the run's own records say: a doubt, since the numbers come from the database.
 
-    Also those that were certified: a changed record may have been certified anew.
+    Also those that were certified: a changed record may have been certified again.
     """
     if _text(run, RESCUED_NAME) is not None:
         message = Message("data-changed.rescued", file=RESCUED_NAME)

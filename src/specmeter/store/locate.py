@@ -65,14 +65,14 @@ def find_advice(reference: str, runs: Path = RUNS_FOLDER) -> Path:
     if reference == "latest":
         found = [it for it in find_all(runs) if sort_of(it) in ADVISED]
         if not found:
-            raise StoreError(f"{runs}: holds no advice", fix="ask for one with `specmeter advise TARGET.gguf`")
+            raise StoreError(f"{runs}: contains no advice", fix="get one with `specmeter advise TARGET.gguf`")
         return found[-1]
     path = _named(reference, runs)
     path = path.parent if path.name in map(RECORDS.get, ADVISED) and path.is_file() else path
     if sort_of(path) not in ADVISED:
         raise StoreError(
-            f"{path}: is not the folder of an advice (it has no {ADVICE_NAME})",
-            fix="name a folder made by `specmeter advise`",
+            f"{path}: not an advice folder (no {ADVICE_NAME})",
+            fix="pass a folder made by `specmeter advise`",
         )
     return path
 
@@ -83,7 +83,9 @@ def find_run(reference: str, runs: Path = RUNS_FOLDER) -> Path:
     if reference == "latest":
         found = find_all(runs)[::-1]
         if not found:
-            raise StoreError(f"{runs}: holds no runs", fix="measure one with `specmeter run demo`, or name a folder")
+            raise StoreError(
+                f"{runs}: contains no runs", fix="measure one with `specmeter run demo`, or pass a run folder"
+            )
         return next((it for it in found if not is_run(it) or _has_requests(it)), found[0])
     path = _named(reference, runs)
     return path.parent if path.name == DATABASE_NAME and path.is_file() else path
@@ -95,7 +97,7 @@ def find_study(reference: str, runs: Path = RUNS_FOLDER) -> Path:
         found = find_folders("study", runs=runs)
         if not found:
             raise StoreError(
-                f"{runs}: holds no studies", fix="measure one; `specmeter study list` shows what is available"
+                f"{runs}: contains no studies", fix="run one; `specmeter study list` shows what is available"
             )
         return found[-1]
     path = _named(reference, runs)
@@ -109,13 +111,13 @@ def find_study(reference: str, runs: Path = RUNS_FOLDER) -> Path:
 
 
 def new_folder(name: str, runs: Path = RUNS_FOLDER) -> Path:
-    """A free name for a run of the experiment, or a study, `name`: it says when it was begun. Raises `StoreError`."""
+    """A free name for a run of the experiment, or a study, `name`: it says when it was started. Raises `StoreError`."""
     stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
     for attempt in range(1000):
         folder = runs / (f"{name}-{stamp}" + (f"-{attempt}" if attempt else ""))
         if not folder.exists():
             return folder
-    raise StoreError(f"{runs}: no free folder name for {name}-{stamp}", fix="name one with --out")
+    raise StoreError(f"{runs}: no free folder name for {name}-{stamp}", fix="choose a folder with --out")
 
 
 def _folders(runs: Path, name: str | None) -> list[Path]:
@@ -128,7 +130,8 @@ def _folders(runs: Path, name: str | None) -> list[Path]:
 
 
 def written_at(folder: Path) -> int:
-    """When a folder was written to last: its own record or one in it, as studies and schedules go on in their parts."""
+    """When a folder was written to last: its own record or one in it, as studies and schedules continue in their
+    parts."""
     places = (place / name for place in (folder, *folder.glob("*")) for name in RECORDS.values())
     return max((place.lstat().st_mtime_ns for place in places if place.is_file()), default=0)
 

@@ -184,7 +184,7 @@ _COMPRESSED = {PromptTokens, MatchProfile}
 
 @dataclass(frozen=True)
 class RunState:
-    """How far a run has come.
+    """Progress of a run.
 
     complete: every planned request has an ok record. failed: the run came to its own end without that (the engine
     would not do it). partial: it was interrupted or killed, or is running now.
@@ -198,7 +198,7 @@ class RunState:
     started_at: float | None
     finished_at: float | None
     reason: str | None
-    """Why the run ended before its time."""
+    """Why the run ended early."""
 
     def state_now(self, *, written: bool) -> Literal["measuring", "checking", "complete", "partial", "failed"]:
         """The same; `measuring` and `checking` while a process writes to the run."""
@@ -226,7 +226,7 @@ def certificate_file(folder: Path) -> bytes | None:
     except OSError as error:
         raise StoreError(
             f"{folder / CERTIFICATE_NAME}: cannot be read: {error.strerror}",
-            fix="check its permissions, or remove it and check again",
+            fix="check its permissions, or remove it and run `specmeter check` again",
         ) from None
 
 
@@ -264,8 +264,8 @@ class RunReader:
             return Experiment.model_validate_json(self.experiment_json, context=ON_RECORD)
         except ValidationError as error:
             raise StoreError(
-                f"{self.folder}: the stored experiment cannot be one: {first_fault(error)}"[:500],
-                fix="get the run folder from where it was measured",
+                f"{self.folder}: the stored experiment is not valid: {first_fault(error)}"[:500],
+                fix="copy the run folder again from its origin",
             ) from None
 
     @property
@@ -310,7 +310,7 @@ class RunReader:
         try:
             kind = engine.kind if engine else str(json.loads(self.experiment_json)["engine"]["kind"])
         except (KeyError, TypeError, ValueError):
-            raise damaged(self.path, "its experiment is not one") from None
+            raise damaged(self.path, "its experiment is not valid") from None
         return traits_on_record(kind, engine.traits if engine else None)
 
     # --- what happened -----------------------------------------------------------------------------------------------
@@ -532,7 +532,7 @@ class RunReader:
     def _one(self, sql: str) -> tuple[Any, ...]:
         for row in self._query(sql):
             return row
-        raise damaged(self.path, "the run's own record is gone")
+        raise damaged(self.path, "the record of the run is missing")
 
     def _documents(self, record: type[R], order: str = "ORDER BY rowid") -> Iterator[R]:
         table, column = TABLES[record], "zlib_json" if record in _COMPRESSED else "json"

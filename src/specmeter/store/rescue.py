@@ -58,11 +58,11 @@ def rescue(folder: Path, to: Path) -> Rescued:
     nothing can be saved, `to` exists, or the run is being written.
     """
     if is_written(folder):
-        raise StoreError(f"{folder}: is being written", fix="wait until it has ended")
+        raise StoreError(f"{folder}: another process is writing to it", fix="wait until it ends")
     if (folder / DATABASE_NAME).is_file() and not is_run(folder):
         raise never_begun(folder)
     if to.exists() or is_link(to):
-        raise StoreError(f"{to}: exists already", fix="name a new folder with --out")
+        raise StoreError(f"{to}: already exists", fix="choose a new folder with --out")
     found = Rescued(to)
     with tempfile.TemporaryDirectory(prefix="specmeter-") as name:
         scratch = Path(name)
@@ -77,7 +77,7 @@ def rescue(folder: Path, to: Path) -> Rescued:
                     made.rename(to)
             except OSError as error:
                 raise StoreError(
-                    f"{to}: cannot be written ({error.strerror})", fix="name a folder with --out"
+                    f"{to}: cannot be written ({error.strerror})", fix="choose another folder with --out"
                 ) from None
     return found
 
@@ -121,7 +121,7 @@ def _opened(folder: Path, scratch: Path) -> GuardedDatabase:
             raise StoreError(first.message.replace(str(scratch), str(folder)), fix=_FROM_ELSEWHERE) from None
 
 
-_FROM_ELSEWHERE = "get the run folder from where it was measured, or measure again"
+_FROM_ELSEWHERE = "copy the run folder again from its origin, or measure again"
 
 
 def _write_header(path: Path) -> None:
@@ -153,7 +153,7 @@ def _fill(db: sqlite3.Connection, source: GuardedDatabase, found: Rescued) -> No
             else:
                 found.saved[table] += 1
     if not found.saved["run"] or not found.saved["format"]:
-        raise StoreError(f"{source.path.name}: the run's own record is gone", fix=_FROM_ELSEWHERE)
+        raise StoreError(f"{source.path.name}: the record of the run is missing", fix=_FROM_ELSEWHERE)
     for (row,) in db.execute(f"SELECT id FROM request WHERE {_UNANSWERED} ORDER BY id").fetchall():
         _leave_out(db, "request", row, "its answer was lost", found)
     while orphans := db.execute("PRAGMA foreign_key_check").fetchall():

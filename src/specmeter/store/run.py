@@ -125,7 +125,7 @@ class RunStore(RunReader):
             if (folder / DATABASE_NAME).is_file() and not is_run(folder):
                 raise never_begun(folder)
             raise StoreError(
-                f"{folder}: is not empty ({', '.join(foreign[:3])}, ...) and holds no run",
+                f"{folder}: is not empty ({', '.join(foreign[:3])}, ...) and contains no run",
                 fix="choose a new or empty folder with --out",
             )
         lock = RunLock(folder)
@@ -133,8 +133,8 @@ class RunStore(RunReader):
             remove_unfinished(folder)
             if is_run(folder):
                 raise StoreError(
-                    f"{folder}: already holds a run",
-                    fix="start it with its own experiment to resume it, or choose a new folder with --out",
+                    f"{folder}: already contains a run",
+                    fix="run its own experiment to resume it, or choose a new folder with --out",
                 )
             write_document(folder, EXPERIMENT_NAME, experiment_yaml)
             return cls(folder, create_database(folder / DATABASE_NAME, birth), lock)
@@ -144,21 +144,21 @@ class RunStore(RunReader):
 
     @classmethod
     def open(cls, folder: Path, *, readonly: bool = False) -> RunStore:
-        """Open a run: to go on with it (takes the lock), or to read it while it may be running."""
+        """Open a run: to continue with it (takes the lock), or to read it while it may be running."""
         if folder.name == DATABASE_NAME and folder.is_file():
             folder = folder.parent
         if not folder.is_dir():
             problem = "is not a folder" if folder.exists() else "does not exist"
             raise StoreError(
                 f"{folder}: {problem}",
-                fix="name a folder made by `specmeter run`; `specmeter list` shows those that are here",
+                fix="pass a run folder; `specmeter list` shows them",
             )
         path = folder / DATABASE_NAME
         if not path.is_file() and not is_link(path):
-            fix = "name the folder that has it"
+            fix = "pass a run folder; `specmeter list` shows them"
             if stages := sorted(it.parent.name for it in folder.glob(f"*/{DATABASE_NAME}"))[:_STAGES_NAMED]:
-                fix = f"name one of the runs in it, such as {', '.join(str(folder / it) for it in stages)}"
-            raise StoreError(f"{folder}: is not a run folder (no {DATABASE_NAME})", fix=fix)
+                fix = f"pass one of the runs in it, such as {', '.join(str(folder / it) for it in stages)}"
+            raise StoreError(f"{folder}: not a run folder (no {DATABASE_NAME})", fix=fix)
         if not is_run(folder):
             raise never_begun(folder)
         if readonly:
@@ -243,7 +243,7 @@ class RunStore(RunReader):
                 db.execute("INSERT INTO host (json) VALUES (?)", (text,))
 
     def set_experiment(self, experiment_json: str) -> None:
-        """The experiment as it is gone on with: it may say anew what becomes of disturbed blocks."""
+        """The experiment as it is gone on with: it may say again what becomes of disturbed blocks."""
         with self._transaction() as db:
             db.execute("UPDATE run SET experiment_json = ?", (experiment_json,))
 
@@ -268,21 +268,21 @@ class RunStore(RunReader):
     # --- is this the same run? ---------------------------------------------------------------------------------------
 
     def refuse_changes(self, now: RunIdentity) -> None:
-        """Raises `StoreError` that lists every difference when the run could not go on with `now`."""
+        """Raises `StoreError` that lists every difference when the run could not continue with `now`."""
         changes = compare_identity(self.identity(), now)
         if changes:
             lines = [f"  {change}" for change in changes[:_CHANGES_SHOWN]]
             if len(changes) > _CHANGES_SHOWN:
                 lines.append(f"  ... and {len(changes) - _CHANGES_SHOWN} more")
             raise StoreError(
-                "\n".join([f"{self.folder}: cannot be resumed: something changed (was -> is)", *lines]),
+                "\n".join([f"{self.folder}: cannot be resumed because something changed (was -> is)", *lines]),
                 fix="choose another folder with --out to start a new run, or undo the change",
             )
 
     # --- writing what happens ----------------------------------------------------------------------------------------
 
     def begin(self, at: float) -> None:
-        """The run starts, or goes on, at `at` (seconds since the epoch); what was certified before no longer holds.
+        """The run starts, or continues, at `at` (seconds since the epoch); what was certified before no longer holds.
 
         Killed in here, it leaves a certificate.json that agrees with its data, or none; nothing looks like a change.
         """
@@ -299,7 +299,7 @@ class RunStore(RunReader):
             )
 
     def end(self, at: float, *, interrupted: bool = False, reason: str | None = None) -> None:
-        """The run ends at `at`: by itself, or `interrupted` by a person; `reason` says what stopped it early."""
+        """The run ends at `at`: on its own, or `interrupted` by a person; `reason` says what stopped it early."""
         with self._transaction() as db:
             db.execute("UPDATE run SET finished_at = ?, interrupted = ?, reason = ?", (at, interrupted, reason))
 
@@ -310,13 +310,14 @@ class RunStore(RunReader):
             measured = db.execute("SELECT 1 FROM request WHERE arm_id = ? LIMIT 1", (prediction.arm_id,)).fetchone()
             if measured is not None and prediction.speedup is not None:
                 raise StoreError(
-                    f"{name}: must come before its measurement", fix="predict an arm before its first session"
+                    f"{name}: a prediction must come before the measurement",
+                    fix="predict each arm before its first session",
                 )
             row = (prediction.arm_id, prediction.model_dump_json())
             try:
                 db.execute("INSERT INTO prediction (arm_id, json) VALUES (?, ?)", row)
             except sqlite3.IntegrityError:
-                raise StoreError(f"{name}: is stored already", fix="predict each arm once") from None
+                raise StoreError(f"{name}: already stored", fix="predict each arm once") from None
 
     def add_probes(self, probes: Iterable[StepProbe]) -> None:
         """Keep what steps cost, or why that is not known."""
@@ -340,14 +341,14 @@ class RunStore(RunReader):
             try:
                 db.execute("INSERT INTO session (id, engine_id, json) VALUES (?, ?, ?)", (session.id, row[0], text))
             except sqlite3.IntegrityError:
-                raise StoreError(f"session {session.id}: is stored already", fix="give each session a new id") from None
+                raise StoreError(f"session {session.id}: already stored", fix="give each session a new id") from None
 
     def update_session(self, session: Session) -> None:
         """Replace what is known about a session, found by its id."""
         with self._transaction() as db:
             text = session.model_dump_json(exclude={"engine"})
             if db.execute("UPDATE session SET json = ? WHERE id = ?", (text, session.id)).rowcount == 0:
-                raise StoreError(f"session {session.id}: is unknown", fix="add it with add_session first")
+                raise StoreError(f"session {session.id}: unknown", fix="add it with add_session first")
 
     def add_load(
         self,
@@ -373,7 +374,7 @@ class RunStore(RunReader):
                     raise StoreError(
                         f"request {request.prompt_id} of {request.arm_id} in invocation {key[0]}, block {key[1]}: is "
                         "not in the plan",
-                        fix="measure only what the plan lists",
+                        fix="measure only requests of the plan",
                     ) from None
             _insert_telemetry(db, telemetry)
             if cell is not None:
@@ -393,12 +394,14 @@ class RunStore(RunReader):
             earlier = db.execute(f"SELECT id, attempt, status FROM request WHERE {_SAME}", key).fetchone()
             if earlier is not None:
                 if earlier[2] == "ok":
-                    raise StoreError(f"{name}: is stored already", fix="measure only what missing() lists")
+                    raise StoreError(f"{name}: already stored", fix="measure only requests that missing() returns")
                 db.execute("UPDATE request SET superseded = 1 WHERE id = ?", (earlier[0],))
             try:
                 insert(db, request, attempt=earlier[1] + 1 if earlier else 1)
             except sqlite3.IntegrityError:
-                raise StoreError(f"{name}: is not in the plan", fix="measure only what missing() lists") from None
+                raise StoreError(
+                    f"{name}: is not in the plan", fix="measure only requests that missing() returns"
+                ) from None
             _insert_telemetry(db, telemetry)
             if energy is not None:
                 db.execute("INSERT INTO energy (json) VALUES (?)", (energy.model_dump_json(),))
@@ -409,7 +412,7 @@ class RunStore(RunReader):
         with self._transaction() as db:
             done = "UPDATE request SET superseded = 1 WHERE invocation = ? AND block = ? AND superseded = 0"
             if db.execute(done, place).rowcount == 0:
-                raise StoreError(f"block {place}: has nothing to exclude", fix="exclude a block once")
+                raise StoreError(f"block {place}: nothing left to exclude", fix="exclude each block once")
             values = (*place, found.again, found.model_dump_json())
             db.execute("INSERT INTO disturbance (invocation, block, again, json) VALUES (?, ?, ?, ?)", values)
 
@@ -475,7 +478,7 @@ class RunStore(RunReader):
     @contextmanager
     def _transaction(self) -> Generator[sqlite3.Connection]:
         if self._lock is None:
-            raise StoreError(f"{self.folder}: is open for reading only", fix="open it with readonly=False")
+            raise StoreError(f"{self.folder}: opened read-only", fix="open the run with readonly=False")
         self._refuse_moved()
         with sqlite_errors(self.path):
             try:
@@ -496,9 +499,9 @@ class RunStore(RunReader):
         """Raises `StoreError` where the folder is no longer this run's."""
         if self._was_moved():
             raise StoreError(
-                f"{self.folder}: the run folder, or {DATABASE_NAME} in it, was moved, removed or replaced while it was "
-                "written to",
-                fix="where it was moved it holds all that was measured before: start the same run with --out there",
+                f"{self.folder}: the run folder, or {DATABASE_NAME} in it, was moved, removed or replaced during the "
+                "run",
+                fix="if it was moved, resume there with --out: everything measured so far is in it",
             )
 
     def _replace(self, table: str, key: str, rows: Iterable[Sequence[str]]) -> None:
@@ -515,10 +518,11 @@ def never_begun(folder: Path) -> StoreError:
     with suppress(OSError):
         if foreign := _foreign(folder):
             return StoreError(
-                f"{folder}: its {DATABASE_NAME} is empty; what it held is lost ({', '.join(foreign[:3])} ... are left)",
-                fix="get the run folder from where it was measured, or measure again into a new folder with --out",
+                f"{folder}: its {DATABASE_NAME} is empty; its contents are lost ({', '.join(foreign[:3])} ... are "
+                "left)",
+                fix="copy the run folder again from its origin, or measure again with a new --out",
             )
-    return StoreError(f"{folder}: the run was stopped before it began", fix="start it again with `specmeter run`")
+    return StoreError(f"{folder}: the run was stopped before it started", fix="start it again with `specmeter run`")
 
 
 def _foreign(folder: Path) -> list[str]:
@@ -533,9 +537,7 @@ def _insert_plan(db: sqlite3.Connection, plan: Iterable[tuple[int, int, str, str
     try:
         db.executemany("INSERT INTO plan (invocation, block, arm_id, prompt_id) VALUES (?, ?, ?, ?)", plan)
     except sqlite3.IntegrityError:
-        raise StoreError(
-            "the plan names the same request twice", fix="give arms and prompts ids of their own"
-        ) from None
+        raise StoreError("the plan lists the same request twice", fix="give arms and prompts unique ids") from None
 
 
 def _insert_telemetry(db: sqlite3.Connection, samples: Iterable[Telemetry]) -> None:

@@ -55,7 +55,7 @@ def sign(content: bytes, key: Path) -> bytes:
     if done.returncode != 0 or not done.stdout.startswith(b"-----BEGIN SSH SIGNATURE-----"):
         raise UsageError(
             f"--sign {key}: ssh-keygen did not sign with this key ({_said(done)})",
-            fix="name a private SSH key, such as ~/.ssh/id_ed25519",
+            fix="use a private SSH key, such as ~/.ssh/id_ed25519",
         )
     return done.stdout
 
@@ -67,18 +67,18 @@ def verify(content: bytes, folder: Path, signers: Path, identity: str | None = N
     Raises `UsageError` where that cannot be found out.
     """
     if identity is not None and (not identity or not identity.isprintable()):
-        raise UsageError(f"--identity {identity!r}: is not a name", fix="give the name that the list of signers has")
+        raise UsageError(f"--identity {identity!r}: is not a name", fix="use a name from the list of signers")
     text = _read(signers, "--signer").decode("utf-8", "replace")
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     if "PRIVATE KEY-----" in text:
-        raise UsageError(f"--signer {signers}: is a private key", fix=f"name the public one, {signers.name}.pub")
+        raise UsageError(f"--signer {signers}: is a private key", fix=f"use the public key, {signers.name}.pub")
     if not any(_PUBLIC_KEY.search(line) for line in lines):
-        raise UsageError(f"--signer {signers}: names no key", fix="name a public key, or a list of allowed signers")
+        raise UsageError(f"--signer {signers}: contains no key", fix="use a public key, or a list of allowed signers")
     bare = _PUBLIC_KEY.match(lines[0]) is not None
     if bare and identity is not None:
         raise UsageError(
-            f"--identity {identity}: {signers} is a bare key, which has no name",
-            fix=f"write `{identity} {lines[0].split()[0]} ...` into a list of allowed signers, or leave --identity out",
+            f"--identity {identity}: {signers} is a single key without a name",
+            fix=f"write `{identity} {lines[0].split()[0]} ...` to a list of allowed signers, or leave --identity out",
         )
     try:
         signature = read_inside(folder, SIGNATURE_NAME, _MAX_BYTES)
@@ -121,7 +121,7 @@ def _principals(content: bytes, files: Sequence[str]) -> list[str]:
 def _ssh_keygen(arguments: Sequence[str], content: bytes, timeout_s: float) -> subprocess.CompletedProcess[bytes]:
     program = shutil.which("ssh-keygen")
     if program is None:
-        raise UsageError("ssh-keygen was not found: signatures can be neither made nor verified", fix=_INSTALL)
+        raise UsageError("ssh-keygen was not found, so signatures cannot be made or verified", fix=_INSTALL)
     try:
         done = subprocess.run([program, *arguments], input=content, capture_output=True, timeout=timeout_s, check=False)
     except subprocess.TimeoutExpired:
@@ -155,5 +155,5 @@ def _read(path: Path, flag: str) -> bytes:
         why = (error.strerror if isinstance(error, OSError) else None) or error
         raise UsageError(f"{flag} {path}: cannot be read ({why})", fix="check the path") from None
     if len(content) > _MAX_BYTES:
-        raise UsageError(f"{flag} {path}: is far too large", fix="name a key, or a list of allowed signers")
+        raise UsageError(f"{flag} {path}: too large for a key", fix="use a key, or a list of allowed signers")
     return content

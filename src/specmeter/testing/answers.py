@@ -60,7 +60,7 @@ def identity_is_stable(subject: Subject) -> None:
 def a_session_says_what_it_is(subject: Subject) -> None:
     """A session that has started is ready: it names what was started, its processes live, and its facts are JSON.
 
-    They go on record with every session, and telemetry watches the processes.
+    They continue record with every session, and telemetry watches the processes.
     """
     facts = subject.session.facts
     demand(facts.argv, "argv is empty")
@@ -169,7 +169,7 @@ def any_script_is_answered(subject: Subject) -> None:
 
 
 def what_is_not_unicode_is_refused(subject: Subject) -> None:
-    """A lone surrogate, which no encoding can say, is refused in words of ours, and the session goes on."""
+    """A lone surrogate, which no encoding can say, is refused in words of ours, and the session continues."""
     refused(subject.session, "a \ud800 b", "a lone surrogate")
 
 
@@ -231,7 +231,7 @@ def _drafted(subject: Subject) -> tuple[Reply, Reply, Reply]:
 
 @needs("drafts", "forwards")
 def drafts_are_conserved(subject: Subject) -> None:
-    """Every token is the first, an accepted draft token, or one that a target forward emits by itself:
+    """Every token is the first, an accepted draft token, or one that a target forward emits on its own:
 
     predicted_n - 1 = accepted + forwards, drafts and acceptances of all steps add up to the counters, and
     1 <= tau <= gamma + 1. A failed verification, a broken counter or a window that is off breaks it.
@@ -251,10 +251,10 @@ def drafts_are_conserved(subject: Subject) -> None:
         demand(all(step.accepted <= step.drafted for step in steps), "a step accepts more than it drafted")
         demand(all(a.at_ms <= b.at_ms for a, b in pairwise(steps)), "steps go back in time")
     forwards = rates.target_forwards(timings, steps)
-    demand(forwards, "no target forward is left")
+    demand(forwards, "no forward pass of the target is left")
     if "n_decode_total" in reply.counters:
         forwards = round(reply.counters["n_decode_total"] - single.counters["n_decode_total"])
-    law = f"{decoded} tokens after the first, {accepted} accepted, {forwards} forwards"
+    law = f"{decoded} tokens after the first, {accepted} accepted, {forwards} forward passes"
     demand(decoded == accepted + (forwards or 0), law)
     tau, gamma = rates.tau(timings, steps) or 0, subject.drafting.gamma if subject.drafting else None
     demand(1 <= tau <= (gamma or drafted) + 1, f"tau is {tau:.3f} with gamma {gamma}")
@@ -262,6 +262,6 @@ def drafts_are_conserved(subject: Subject) -> None:
 
 @needs("tokens")
 def drafting_changes_no_text(subject: Subject) -> None:
-    """Greedy speculative decoding says what plain decoding says, but for near ties of the target."""
+    """Greedy speculative decoding says what decoding without speculation says, but for near ties of the target."""
     plain, drafted, _ = _drafted(subject)
     alike(subject.session, plain, drafted, "speculative decoding")

@@ -103,7 +103,7 @@ def a_request_fails_alone(subject: Subject) -> None:
 
 
 def a_cancelled_request_is_never_collected(subject: Subject) -> None:
-    """What is cancelled, running or waiting, is not collected, and the session goes on as if it had not been asked.
+    """What is cancelled, running or waiting, is not collected, and the session continues as if it had not been asked.
 
     Cancelling it again, or after its end, does nothing.
     """
@@ -124,7 +124,7 @@ def a_cancelled_request_is_never_collected(subject: Subject) -> None:
 def a_dead_engine_fails_all_in_flight(subject: Subject) -> None:
     """An engine that ends while it generates fails every request in flight, and all later ones, with `EngineDiedError`.
 
-    The measurement goes on with a fresh session; a request that waits for ever would end it.
+    The measurement continues with a fresh session; a request that waits for ever would end it.
     """
     session = subject.start()
     if not session.facts.pids:

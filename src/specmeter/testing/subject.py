@@ -51,7 +51,7 @@ def needs(*truths: Truth) -> Callable[[Case], Case]:
         @wraps(case)
         def tried(subject: Subject) -> None:
             if lacking := [TRUTHS[truth] for truth in truths if truth not in subject.tells]:
-                raise NotApplicable(f"the engine does not tell {lacking[0]}")
+                raise NotApplicable(f"the engine does not report {lacking[0]}")
             case(subject)
 
         return tried
@@ -154,7 +154,7 @@ def prompt(text: str = TEXT) -> Prompt:
 
 
 def greedy(max_tokens: int, *, ignore_eos: bool = True) -> Generation:
-    """Greedy decoding of so many tokens."""
+    """Greedy decoding of this many tokens."""
     return Generation(max_tokens=max_tokens, ignore_eos=ignore_eos)
 
 
@@ -166,7 +166,7 @@ def replied(result: Reply | SpecmeterError) -> Reply:
 
 
 def refused(session: EngineSession, text: str, why: str) -> None:
-    """Demand that the engine refuses the prompt in words of ours, and that it goes on."""
+    """Demand that the engine refuses the prompt in words of ours, and that it continues."""
     try:
         session.generate(prompt(text), greedy(4))
     except SpecmeterError as error:

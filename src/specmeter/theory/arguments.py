@@ -74,9 +74,7 @@ def probabilities(name: str, value: Values) -> float | Floats:
     values = _floats(name, value)
     good = (values >= 0) & (values <= 1)
     if not good.all():
-        raise refusal(
-            name, values, ~good, "it must be between 0 and 1", f"give {name} as a fraction, 0.8 for 80 per cent"
-        )
+        raise refusal(name, values, ~good, "it must be between 0 and 1", f"give {name} as a fraction, 0.8 for 80%")
     return plain(values)
 
 
@@ -87,7 +85,7 @@ def experts_and_used(experts: int, used: int) -> tuple[int, int]:
     if used > experts:
         raise UsageError(
             f"used is {used}, but there are only {experts} experts",
-            fix="give K, the experts that one token uses, as `used`, and E, all experts of a layer, as `experts`",
+            fix="give the experts per token as `used` and all experts of a layer as `experts`",
         )
     return int(experts), int(used)
 
@@ -99,9 +97,9 @@ def same_length(**columns: Many) -> list[Floats]:
     shape = next(iter(sizes.values()))
     if len(set(sizes.values())) > 1 or len(shape) != 1:
         told = ", ".join(f"{name} {size}" for name, size in sizes.items())
-        raise UsageError(f"columns differ in shape: {told}", fix="give one value of each for every measured point")
+        raise UsageError(f"columns differ in shape: {told}", fix="give one value in each column per measured point")
     if shape[0] == 0:
-        raise UsageError(f"{', '.join(sizes)}: there is no point", fix="give at least one measured point")
+        raise UsageError(f"{', '.join(sizes)}: no points", fix="give at least one measured point")
     return list(arrays.values())
 
 

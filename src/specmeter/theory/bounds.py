@@ -105,7 +105,7 @@ def cost_bound(tau: float, drafted_per_step: float, draft_cost: float, cheapest_
     block per forward, nor for a draft on another machine that works while the target verifies.
 
     `tau` >= 1, `drafted_per_step` >= 0 (mean over the same forwards as tau), `draft_cost` >= 0 (draft forward / target
-    forward; rate of the target by itself / rate of the draft by itself); `cheapest_forward` in (0, 1]: m, 1 where no
+    forward; rate of the target on its own / rate of the draft on its own); `cheapest_forward` in (0, 1]: m, 1 where no
     forward over up to gamma + 1 tokens costs less than one over a single token.
     """
     _require(tau >= 1, "tau", tau)
@@ -135,7 +135,7 @@ def drafting_ms(drafted: float, draft_rate: float) -> float:
     """Least time to draft that many tokens one after the other, in ms: 1000 drafted / draft rate.
 
     A run that took less did not make those drafts with that model. `drafted` >= 0 tokens, `draft_rate` > 0 tokens per
-    second of the draft by itself, on the device where it ran. Same assumptions as `cost_bound`, except that the draft
+    second of the draft on its own, on the device where it ran. Same assumptions as `cost_bound`, except that the draft
     may run elsewhere.
     """
     _require(drafted >= 0, "drafted", drafted)

@@ -45,7 +45,7 @@ def step_cost(gamma: float, verification: float, *, draft_cost: float = 0.0, res
     g, v = numbers("gamma", gamma, least=0), numbers("verification", verification, least=0)
     cost = g * numbers("draft_cost", draft_cost, least=0) + v + numbers("rest", rest, least=0)
     if cost <= 0:
-        raise UsageError("verification is 0 and nothing else costs anything", fix="give T(gamma + 1) / T(1)")
+        raise UsageError("verification is 0 and all other costs are 0 too", fix="give T(gamma + 1) / T(1)")
     return cost
 
 

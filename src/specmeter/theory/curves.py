@@ -3,11 +3,11 @@
     v(gamma) = T(gamma + 1) / T(1)      what verification costs, read off the curve
     T(b, n) / T(b, 1)                   the same at b requests, when the machine is shared
     T(b, 1) / T(b, gamma + 1)           target efficiency (MoESD): its inverse; 1 is ideal
-    b / T(b, 1)                         tokens that plain decoding yields, of all requests together
+    b / T(b, 1)                         tokens that decoding without speculation yields, of all requests together
 
 Between measured points both are interpolated by straight lines (the surface first in n, then in b); outside them they
-refuse. Models that are fitted to them, with residuals, go on beyond the last point, and say that they do. With N = b n
-tokens in all:
+refuse. Models that are fitted to them, with residuals, continue beyond the last point, and say that they do. With N = b
+n tokens in all:
 
     affine      T = floor + slope N + sequence b                            every token costs the same
     roofline    T = floor + slope max(0, N - knee) + sequence b             flat while memory decides
@@ -68,7 +68,7 @@ _KNEES = 64
 
 
 class CostPoint(Record):
-    """The time of a forward over so many tokens."""
+    """The time of a forward over this many tokens."""
 
     tokens: Annotated[int, Field(ge=1)]
     """n: positions that the target computed together; gamma + 1 for a verification."""
@@ -84,14 +84,16 @@ class CostCurve(Record):
     @model_validator(mode="after")
     def _ascends(self) -> Self:
         if not self.points:
-            raise UsageError("a cost curve without points", fix="measure T(n) for n = 1 and for gamma + 1 at least")
+            raise UsageError("this cost curve has no points", fix="measure T(n) at least for n = 1 and n = gamma + 1")
         counts = [point.tokens for point in self.points]
         if any(later <= earlier for earlier, later in pairwise(counts)):
-            raise UsageError(f"points of a cost curve do not ascend: n = {counts}", fix="give each n once, in order")
+            raise UsageError(
+                f"points of a cost curve are not in ascending order: n = {counts}", fix="give each n once, in order"
+            )
         for point in self.points:
             if point.ms.point <= 0:
                 raise UsageError(
-                    f"T({point.tokens}) is {point.ms.point:g} ms", fix="leave out points that were not measured"
+                    f"T({point.tokens}) is {point.ms.point:g} ms", fix="remove points that were not measured"
                 )
         return self
 
@@ -121,7 +123,7 @@ class CostCurve(Record):
         if outside.any():
             raise UsageError(
                 f"T({float(n[outside][0]):g}) was not measured: the curve covers n = {known[0]:g} to {known[-1]:g}",
-                fix="measure that n, or take a fitted model (theory.curves) and call it a prediction",
+                fix="measure that n, or use a fitted model (theory.curves) as a prediction",
             )
         return plain(np.interp(n, known, self.ms))
 
@@ -144,7 +146,7 @@ class CostCurve(Record):
         if gamma + 1 not in measured:
             raise UsageError(
                 f"T({gamma + 1}) was not measured, only n = {sorted(measured)}",
-                fix="measure it; `verification` interpolates, without an interval",
+                fix="measure it, or use `verification`, which interpolates without an interval",
             )
         many, method = measured[gamma + 1], f"T({gamma + 1}) / T(1)"
         return (
@@ -156,8 +158,8 @@ class CostCurve(Record):
     def _one(self) -> CostPoint:
         if self.points[0].tokens != 1:
             raise UsageError(
-                f"T(1) was not measured: the curve begins at n = {self.points[0].tokens}",
-                fix="measure plain decoding of one token; ratios are to that",
+                f"T(1) was not measured: the curve starts at n = {self.points[0].tokens}",
+                fix="measure n = 1: ratios are relative to it",
             )
         return self.points[0]
 
@@ -198,7 +200,7 @@ class CostFit(Fit):
 
 
 def aicc(rms: float, points: int, parameters: int) -> float:
-    """The criterion in the head of this module; infinite where there are too few points for so many parameters."""
+    """The criterion in the head of this module; infinite where there are too few points for this many parameters."""
     k = parameters + 1
     if points - k - 1 <= 0:
         return math.inf
@@ -213,11 +215,11 @@ def fit_cost(curve: CostCurve, model: CostModel, union: Callable[[Floats], float
     `lambda n: expected_union(n, 256, 8)` for uniform routing. Raises `UsageError` with fewer points than parameters.
     """
     if model not in PARAMETERS:
-        raise UsageError(f"model is {model!r}", fix=f"use one of {', '.join(PARAMETERS)}")
+        raise UsageError(f"no such model: {model!r}", fix=f"use one of {', '.join(PARAMETERS)}")
     if (union is None) == (model == "experts"):
         raise UsageError(
-            f"union: the model {model} {'needs' if union is None else 'has no use for'} the experts touched",
-            fix="give `union` for the model 'experts', and for no other",
+            f"union: the model {model} {'needs' if union is None else 'does not use'} the experts touched",
+            fix="give `union` only for the model 'experts'",
         )
     n, ms = curve.tokens, curve.ms
     if len(n) < len(PARAMETERS[model]):
@@ -243,7 +245,8 @@ def compare_fits(curve: CostCurve, union: Callable[[Floats], float | Floats] | N
     able: list[CostModel] = [model for model in models if len(curve.points) > len(PARAMETERS[model]) + 2]
     if not able:
         raise UsageError(
-            f"{len(curve.points)} points cannot tell models of cost apart", fix="measure at least 5 values of n"
+            f"{len(curve.points)} points are too few to choose between cost models",
+            fix="measure at least 5 values of n",
         )
     fits = [fit_cost(curve, model, union if model == "experts" else None) for model in able]
     return tuple(sorted(fits, key=lambda fit: fit.aicc))
@@ -341,7 +344,7 @@ class CostSurface:
             most = ", ".join(f"b = {b}: n to {curve.tokens[-1]:g}" for b, curve in self.curves)
             raise UsageError(
                 f"T({sequences:g}, {tokens:g}) was not measured: the surface covers {most}",
-                fix="probe with larger --batch or --tokens, or take a fitted model and call it a prediction",
+                fix="probe with larger --batch or --tokens, or use a fitted model as a prediction",
             )
         around = [(float(b), _between(curve, tokens)) for b, curve in self._around(sequences)]
         return _mixed(around, sequences, f"T({sequences:g}, {tokens:g})")
@@ -435,7 +438,7 @@ def fit_surface(points: Iterable[BatchPoint], experts: int = 0, used: int = 0) -
     """
     measured = tuple(points)
     if len({point.depth for point in measured}) > 1:
-        raise UsageError("points at several depths are not one surface", fix="fit each depth by itself")
+        raise UsageError("the points have different depths", fix="fit each depth separately")
     ms = np.array([point.ms.point for point in measured])
     b = np.array([point.sequences for point in measured], dtype=np.float64)
     tokens = b * np.array([point.tokens for point in measured], dtype=np.float64)

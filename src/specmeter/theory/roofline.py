@@ -69,14 +69,17 @@ def saturation_tokens(experts: int, used: int, share: float = 0.95) -> float:
     total, k = experts_and_used(experts, used)
     x = probabilities("share", share)
     if x == 1:
-        raise UsageError("share is 1: no number of tokens is expected to touch every expert", fix="use 0.95")
+        raise UsageError(
+            "share is 1: no finite number of tokens is expected to touch every expert",
+            fix="use a share below 1, such as 0.95",
+        )
     if k == total:
         return math.ceil(x)
     return math.log1p(-x) / math.log1p(-k / total)
 
 
 def saturation_threshold(experts: int, used: int, share: float = 0.95) -> int:
-    """`saturation_tokens`, rounded up: from so many tokens on, further ones read hardly any new expert.
+    """`saturation_tokens`, rounded up: from this many tokens on, further ones read hardly any new expert.
 
     Below it, which is where single-user speculation lives, each verified token brings experts of its own.
     """
@@ -139,7 +142,7 @@ def fit_union(tokens: Many, unions: Many, experts: int, used: int, model: Overla
     numbers("tokens", n, least=1)
     _check_unions(n, u, total, k)
     if not (n > 1).any():
-        raise UsageError("tokens: unions of one token say nothing about overlap", fix="measure unions of 2 or more")
+        raise UsageError("tokens: a union over one token has no overlap", fix="measure unions over 2 or more tokens")
     curve = _overlap(model)
 
     def loss(parameter: float) -> float:
@@ -157,7 +160,7 @@ def _overlap(model: OverlapModel) -> Callable[[Values, int, int, float], float |
         "power": union_of_power,
     }
     if model not in curves:
-        raise UsageError(f"model is {model!r}", fix="use 'draws' or 'power'")
+        raise UsageError(f"no such model: {model!r}", fix="use 'draws' or 'power'")
     return curves[model]
 
 
@@ -169,7 +172,7 @@ def _check_unions(n: Floats, u: Floats, experts: int, used: int) -> None:
         raise UsageError(
             f"unions[{place}] is {u[place]:g} for {n[place]:g} tokens: {used} to {min(experts, n[place] * used):g} "
             f"experts are possible with {used} of {experts} per token",
-            fix="give distinct experts per layer, averaged over layers, not the sum over layers",
+            fix="give distinct experts per layer, averaged over layers, not summed over layers",
         )
 
 
@@ -225,7 +228,7 @@ def forward_bytes(
     if model.experts:
         size = size + model.expert_bytes * _union(model, n, union)
     elif union is not None:
-        raise UsageError("union: this model is dense", fix="leave `union` out")
+        raise UsageError("union: this model is dense and has no experts", fix="leave `union` out")
     return plain(size)
 
 

@@ -193,7 +193,7 @@ class Inspection:
     certified_before: bool
     """There was a certificate, and the data was held against it."""
     refuted: bool
-    """The data is not what was certified: such a run is never certified anew."""
+    """The data is not what was certified: such a run is never certified again."""
     covered: tuple[str, ...]
     """Parts of the data that the certificate covers: tables of the database, and files relative to the run folder."""
     uncovered: Mapping[str, str]
@@ -262,7 +262,7 @@ def refuse_changed_data(run: RunReader) -> None:
     told = changes(run, issued, hash_data(run)) if certified else lost(run)
     found = [item for item in told if isinstance(item, Finding)]
     if found:
-        raise StoreError(f"{run.folder}: cannot be resumed: {found[0].message}", fix=f"{FIX}; --out names a folder")
+        raise StoreError(f"{run.folder}: cannot be resumed: {found[0].message}", fix=f"{FIX} (into another --out)")
 
 
 def predict_findings(data: RunData) -> tuple[Finding, ...]:

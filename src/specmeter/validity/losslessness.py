@@ -31,7 +31,7 @@ MAX_QUESTIONS = 200
 CANDIDATES = 64
 """Likeliest tokens that the target lists; one that is not among them is far from a near tie."""
 _REFUSALS = 3
-"""So many refused questions in a row end a session."""
+"""This many refused questions in a row end a session."""
 
 
 class MarginQuestion(NamedTuple):
@@ -84,7 +84,7 @@ def _ask_session(
 def _ask(work: Work, session: EngineSession, prompt: Prompt, question: MarginQuestion) -> tuple[Candidate, ...]:
     candidates = session.candidates(prompt, question.before, work.experiment.generation, CANDIDATES)
     if not candidates:
-        raise EngineProtocolError("the engine lists no tokens", fix="see the engine's log in the run folder")
+        raise EngineProtocolError("the engine lists no tokens", fix="read the engine's log in the run folder")
     return candidates
 
 

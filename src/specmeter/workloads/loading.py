@@ -108,8 +108,8 @@ def _refuse_too_many_in_turn(specs: Sequence[WorkloadSpec], counts: Mapping[str,
     for spec in specs:
         if spec.baseline_per_block is not None and spec.baseline_per_block > counts[spec.name]:
             raise ExperimentError(
-                f"workloads: {spec.name} has {counts[spec.name]} prompts, baseline_per_block asks for "
-                f"{spec.baseline_per_block} of them",
+                f"workloads: {spec.name} has {counts[spec.name]} prompts, but baseline_per_block is "
+                f"{spec.baseline_per_block}",
                 fix=f"set baseline_per_block to {counts[spec.name]} or less, or leave it out",
             )
 
@@ -127,7 +127,7 @@ def _items(spec: WorkloadSpec, base_dir: Path, tokenizer: Tokenizer | None) -> I
             items = list(read_prompts(files, spec.kind, per_line=spec.per_line))
             if spec.count is not None and spec.count > len(items):
                 raise ExperimentError(
-                    f"workloads: {spec.name}: count is {spec.count}, but the files hold "
+                    f"workloads: {spec.name}: count is {spec.count}, but the files contain "
                     f"{counted(len(items), 'prompt')}",
                     fix=f"set count to {len(items)} or less",
                 )
@@ -146,7 +146,7 @@ def _items(spec: WorkloadSpec, base_dir: Path, tokenizer: Tokenizer | None) -> I
 def _given(tokenizer: Tokenizer | None, name: str) -> Tokenizer:
     if tokenizer is None:
         raise ExperimentError(
-            f"workloads: {name} needs exact token counts, which require a loaded model",
+            f"workloads: {name} needs exact token counts, which need a loaded model",
             fix="load its prompts with a session of the target, or leave this workload out",
         )
     return tokenizer

@@ -92,7 +92,7 @@ class StudiesWorkload(WorkloadBase):
         fields = type(self).model_fields
         chosen = [name for name in ("kinds", "per_kind", "seed") if getattr(self, name) != fields[name].default]
         if self.collection is not None and chosen:
-            raise ValueError(f"a collection is taken as a whole; leave {' and '.join(chosen)} out")
+            raise ValueError(f"a collection is always used as a whole; remove {' and '.join(chosen)}")
         return self
 
 

@@ -63,7 +63,7 @@ def packaged(folder: Folder, kinds: Sequence[str], per_kind: int, seed: int) -> 
     """`per_kind` prompts of each kind, kinds as given and prompts in the order of their file. Prompts that were added
     later come after all `FIRST` ones, so that an experiment of few prompts keeps those that it had.
 
-    Raises `ExperimentError` when there are not so many.
+    Raises `ExperimentError` when there are not this many.
     """
     for kind in kinds:
         items = _of_kind(folder, kind)

@@ -81,7 +81,7 @@ def read_prompts(paths: Sequence[Path], kind: str, *, per_line: bool = False) ->
             if item.id in places:
                 raise ExperimentError(
                     f"{place}: the prompt id {item.id!r} is already used at {places[item.id]}",
-                    fix='give every prompt an "id" of its own, and every file a different name',
+                    fix='give every prompt a unique "id", and every file a different name',
                 )
             if len(places) == MAX_PROMPTS:
                 raise ExperimentError(f"{place}: more than {MAX_PROMPTS} prompts", fix="use fewer prompts")
@@ -89,7 +89,7 @@ def read_prompts(paths: Sequence[Path], kind: str, *, per_line: bool = False) ->
             yield item
         if len(places) == before:
             how = _HOW if path.suffix.lower() == ".jsonl" else "write prompts into it"
-            raise ExperimentError(f"{path}: holds no prompt", fix=how)
+            raise ExperimentError(f"{path}: contains no prompts", fix=how)
 
 
 def read_text(path: Path) -> str:
@@ -101,12 +101,12 @@ def read_text(path: Path) -> str:
         if not path.is_file():
             raise ExperimentError(
                 f"{path}: {'is not a file' if path.exists() else 'no such file'}",
-                fix="paths are relative to the experiment file; name a JSONL or text file",
+                fix="use a JSONL or text file; paths are relative to the experiment file",
             )
         size_bytes = path.stat().st_size
         if size_bytes > MAX_FILE_BYTES:
             raise ExperimentError(
-                f"{path}: {size(size_bytes)} is more than {size(MAX_FILE_BYTES)}", fix="use a smaller file"
+                f"{path}: {size(size_bytes)} is above the limit of {size(MAX_FILE_BYTES)}", fix="use a smaller file"
             )
         content = path.read_bytes()
     except OSError as error:
@@ -159,15 +159,17 @@ def _rows(text: str, path: Path, kind: str) -> Iterator[tuple[str, Item]]:
     columns = [name.strip().lower() for name in head]
     if not {"prompt", "text"} & set(columns):
         raise ExperimentError(
-            f"{path}: its first row names no column `prompt` or `text`",
-            fix="write a first row such as prompt,kind; or keep prompts without a table in a .txt file, one per line",
+            f"{path}: its first row has no column `prompt` or `text`",
+            fix="write a first row such as prompt,kind; or use a .txt file with one prompt per line",
         )
     if twice := [it for it in columns if it and columns.count(it) > 1]:
-        raise ExperimentError(f"{path}: its first row names {twice[0][:80]!r} twice", fix="name each column once")
+        raise ExperimentError(
+            f"{path}: its first row contains {twice[0][:80]!r} twice", fix="rename one of these columns"
+        )
     for number, row in enumerate(rows, start=2):
         place = f"{path}, row {number}"
         if len(row) > len(columns):
-            raise ExperimentError(f"{place}: has more cells than the first row", fix="quote cells that hold a comma")
+            raise ExperimentError(f"{place}: has more cells than the first row", fix="quote cells that contain a comma")
         if entry := {name: cell for name, cell in zip(columns, row, strict=False) if cell.strip()}:
             yield place, _item(entry, place, f"{path.stem}-{number - 1}", kind)
 
@@ -212,7 +214,7 @@ def _item(entry: object, place: str, default_id: str, kind: str) -> Item:
             fix=f"known keys: {', '.join(PromptLine.model_fields)}, messages, conversations",
         ) from None
     if (parsed.prompt is None) == (parsed.text is None):
-        raise ExperimentError(f'{place}: needs either "prompt" or "text"', fix="give the prompt under one of the two")
+        raise ExperimentError(f'{place}: needs either "prompt" or "text"', fix="use one of the two keys")
     text = parsed.prompt if parsed.prompt is not None else parsed.text or ""
     return Item(parsed.id or default_id, parsed.kind or kind, text, parsed.max_tokens, before=before)
 
@@ -243,7 +245,9 @@ def chat(turns: object, place: str) -> Chat:
     said = [_message(turn, f"{place}, turn {number}") for number, turn in enumerate(listed, start=1)]
     last = max((number for number, message in enumerate(said) if message.role == "user"), default=None)
     if last is None:
-        raise ExperimentError(f"{place}: the conversation has no turn of the user", fix="remove it, or add one")
+        raise ExperimentError(
+            f"{place}: the conversation has no user turn", fix="add a user turn, or remove the conversation"
+        )
     return Chat(said[last].content, tuple(said[:last]))
 
 
@@ -259,7 +263,7 @@ def _message(turn: object, place: str) -> ChatMessage:
         raise ExperimentError(f"{place}: has no role or no content", fix=_FORMS)
     if role not in _ROLES:
         raise ExperimentError(
-            f"{place}: the role {role[:40]!r} is unknown", fix=f"known roles: {', '.join(_ROLES)}; leave others out"
+            f"{place}: the role {role[:40]!r} is unknown", fix=f"known roles: {', '.join(_ROLES)}; remove other turns"
         )
     return ChatMessage(role=_ROLES[role], content=_text(content, place))
 
@@ -273,8 +277,6 @@ def _text(content: object, place: str) -> str:
         given: Mapping[str, object] = cast("Mapping[str, object]", part) if isinstance(part, Mapping) else {}
         text = given.get("text") if given.get("type", "text") == "text" else None
         if not isinstance(text, str):
-            raise ExperimentError(
-                f"{place}: its content is not text", fix="leave turns with images, sound or tools out"
-            )
+            raise ExperimentError(f"{place}: its content is not text", fix="remove turns with images, audio or tools")
         texts.append(text)
     return "".join(texts)

@@ -44,7 +44,7 @@ def test_the_last_window_ends_within_the_text() -> None:
 
 def test_a_text_too_short_for_a_window_is_refused_with_the_numbers() -> None:
     assert windows_of(512, 512).count == 1
-    with pytest.raises(UsageError, match="the text has 511 tokens; one window takes 512"):
+    with pytest.raises(UsageError, match="the text has 511 tokens; one window needs 512"):
         windows_of(511, 512)
     with pytest.raises(UsageError, match="768 and one more"):
         windows_of(768, 512, 256)

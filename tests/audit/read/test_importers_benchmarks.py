@@ -193,7 +193,7 @@ def test_csv_behind_the_chatter_of_a_backend(tmp_path: Path) -> None:
 def test_no_test_at_all(tmp_path: Path) -> None:
     path = tmp_path / "bench.csv"
     path.write_text("a,b\n1,2\n", encoding="utf-8")
-    with pytest.raises(UsageError, match="no test of llama-bench"):
+    with pytest.raises(UsageError, match="no llama-bench test"):
         list(read_llama_bench(path))
 
 
@@ -382,5 +382,5 @@ def test_no_json_is_too_strange(item: dict[str, Any], tmp_path_factory: pytest.T
 def test_every_format_can_be_loaded() -> None:
     for name in FORMATS:
         assert importer(name).sniff("") is False
-    with pytest.raises(UsageError, match="no format"):
+    with pytest.raises(UsageError, match="no such format"):
         importer("nonsense")

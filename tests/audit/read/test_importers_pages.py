@@ -142,7 +142,7 @@ def test_data_sets_above_rates() -> None:
     assert found[3].rounding["acceptance"] == pytest.approx(0.185)
     assert found[4].acceptance is None
     lengths = "| category | DFlash t1 | DFlash2 t1 |\n| --- | ---: | ---: |\n| coding | 3.99 | 5.10 |\n"
-    with pytest.raises(UsageError, match="no column"):  # nothing says that these are rates
+    with pytest.raises(UsageError, match="no known column"):  # nothing says that these are rates
         claims(lengths)
 
 
@@ -413,7 +413,7 @@ def test_synthetic_prompts_are_not_synthetic_acceptance() -> None:
     ],
 )
 def test_an_option_for_a_column_that_is_not_there_is_refused(options: TableOptions) -> None:
-    with pytest.raises(UsageError, match="no such heading"):
+    with pytest.raises(UsageError, match="no such column heading"):
         list(read_table("speedup,tau\n1.2,2\n", Path("page"), options))
 
 
@@ -463,10 +463,10 @@ _CELLS = "<tr><th>speedup<th>tau"
         ("| speedup | tau |\n|---|---|\n| " + "[a](" * 20_000 + " | 2 |", None),
         ("| speedup | tau |\n|---|---|\n| " + "[" * 50_000 + " | 2 |", None),
         ("|" * 50_000 + "\n" + "|-" * 25_000 + "|\n", "columns"),
-        ("speedup tau\n" + "--- " * 30_000 + "\n1 2", "no column"),
-        ("│ speedup │ tau │\n" + "┼" * 50_000 + "\n│ 1.2 │ 2 │", "no column"),
+        ("speedup tau\n" + "--- " * 30_000 + "\n1 2", "no known column"),
+        ("│ speedup │ tau │\n" + "┼" * 50_000 + "\n│ 1.2 │ 2 │", "no known column"),
         ('{"a":' * 5_000 + "1" + "}" * 5_000, "nested too deeply"),
-        ('{"a": [' * 10 + '{"speedup": 1.2}' + "]}" * 10, "no column"),
+        ('{"a": [' * 10 + '{"speedup": 1.2}' + "]}" * 10, "no known column"),
     ],
 )  # fmt: skip
 def test_hostile_pages_cost_nothing_and_do_nothing(text: str, message: str | None) -> None:

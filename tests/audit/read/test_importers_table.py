@@ -351,18 +351,18 @@ def test_unknown_columns_are_listed(tmp_path: Path) -> None:
     [
         (b"", "is empty", "results"),
         (b"  \n\n", "is empty", "results"),
-        (b"PPL,note\n11.0,good\n", "no column of it is known", "speedup"),
-        (b"target,draft\nx,y\n", "no column of it is known", "speedup"),
+        (b"PPL,note\n11.0,good\n", "no known column", "speedup"),
+        (b"target,draft\nx,y\n", "no known column", "speedup"),
         (b"speedup\n1.2\xff\n", "not UTF-8 text (byte 0xff at position 11)", "UTF-8"),
-        (b"speedup\n1.2\0\n", "nul bytes", "CSV"),
-        (b"PK\x03\x04abc", "compressed or binary", "unpack"),
+        (b"speedup\n1.2\0\n", "NUL bytes", "CSV"),
+        (b"PK\x03\x04abc", "compressed or binary", "decompress"),
         (b'speedup,note\n1.2,"open\n', "not CSV", "quote"),
         (b"speedup,Speedup\n1,2\n", "both 'speedup' and 'Speedup' are read as speedup", "--column speedup=HEADING"),
         (b"speedup,speedup\n1,2\n", "two columns 'speedup' are read as speedup", "rename"),
-        (b"[1, 2]", "no column", "speedup"),
+        (b"[1, 2]", "no known column", "speedup"),
         (b'[{"speedup": 1.2},', "not JSON", "list of objects"),
-        (b'"speedup"', "no row below", "results"),
-        (b"[]", "no column", "speedup"),
+        (b'"speedup"', "headings without rows", "results"),
+        (b"[]", "no known column", "speedup"),
         (b"speedup\n" + b"1" * 5_000_000, "a line of", "table"),
         (b"# nothing\n", "only comments", "results"),
         (b"[" * 100_000, "not JSON", "list of objects"),
@@ -403,7 +403,7 @@ def test_a_column_can_be_chosen_among_several(tmp_path: Path) -> None:
     text = "Speedup 0.8B,speedup,PPL\n1.3,1.1,7\n"
     chosen = claims(text, tmp_path, options=TableOptions(columns={"speedup": "Speedup 0.8B"}))
     assert chosen[0].speedup == 1.3
-    with pytest.raises(UsageError, match="there is no column 'nonsense'"):
+    with pytest.raises(UsageError, match="no such column 'nonsense'"):
         claims(text, tmp_path, options=TableOptions(columns={"nonsense": "PPL"}))
 
 
@@ -513,5 +513,5 @@ def test_a_window_that_does_not_exist_is_a_problem_of_its_row(tmp_path: Path) ->
 
 
 def test_perplexities_alone_are_not_results(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no column of it is known"):
+    with pytest.raises(UsageError, match="no known column"):
         claims("model,ppl\nbig,11.05\n", tmp_path)

@@ -27,7 +27,7 @@ def test_another_layout_is_refused_by_what_it_reads(kind: str, name: str) -> Non
     model, context = library.llama_model_default_params(), library.llama_context_default_params()
     params = model if kind == "model" else context
     setattr(params, name, not getattr(params, name) if name == "no_perf" else 77)
-    with pytest.raises(EngineStartError, match=rf"{kind} parameters differently.*{name} reads"):
+    with pytest.raises(EngineStartError, match=rf"a different layout of {kind}.*{name} reads"):
         capi.prove(library.version, model, context, Path("libllama.so"))
 
 
@@ -43,7 +43,7 @@ def test_shifted_fields_are_noticed_wherever_the_shift_begins() -> None:
         if at > last:
             continue
         params = capi.ContextParams.from_buffer_copy(shifted)
-        with pytest.raises(EngineStartError, match="lays out its context parameters differently"):
+        with pytest.raises(EngineStartError, match="context parameters"):
             capi.prove(library.version, library.llama_model_default_params(), params, Path("libllama.so"))
 
 

@@ -51,7 +51,7 @@ def test_what_is_no_text_or_no_token_is_refused(opened: Opened) -> None:
     with pytest.raises(EngineProtocolError, match="lone surrogate at character 2"):
         model.tokenize("ab\ud800", add_special=False, parse_special=False)
     for wrong in (-1, model.vocabulary_size):
-        with pytest.raises(EngineProtocolError, match="outside of the vocabulary"):
+        with pytest.raises(EngineProtocolError, match="not in the vocabulary"):
             model.bytes_of(wrong)
 
 

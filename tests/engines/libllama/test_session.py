@@ -73,7 +73,7 @@ def test_a_chat_is_answered_from_its_template() -> None:
     ("changes", "message"),
     [
         ({"methods": ("ngram-mod",)}, "unknown method 'ngram-mod'"),
-        ({"gamma": 512}, "do not fit in a batch of 512"),
+        ({"gamma": 512}, "does not fit in a batch of 512"),
         ({"engine": {"batch": 32}, "gamma": 32}, "engine.batch"),
         ({"engine": {"slots": 2, "record_experts": True}}, "engine.record_experts"),
         ({"gamma": 16, "engine": {"slots": 4, "batch": 64}}, "engine.batch"),
@@ -83,8 +83,8 @@ def test_a_chat_is_answered_from_its_template() -> None:
         ({"ngram_n": 3}, "ngram_n has no effect"),
         ({"ngram_min_hits": 3}, "ngram_min_hits has no effect"),
         ({"methods": ("ngram-simple",), "p_min": 0.5}, "p_min needs a draft model"),
-        ({"synthetic_rates": (0.5,)}, "each position needs its rate"),
-        ({"gamma": 2, "synthetic_rates": (0.5, 0.6)}, "never rise"),
+        ({"synthetic_rates": (0.5,)}, "each position needs a rate"),
+        ({"gamma": 2, "synthetic_rates": (0.5, 0.6)}, "never increase"),
         ({"draft": None}, "needs a draft model"),
     ],
 )

@@ -233,5 +233,5 @@ def test_rows_must_fit_the_draft() -> None:
         sample_match([1, 2, 3], rows, rng)
     with pytest.raises(UsageError, match="draft_probs has 1"):
         rejection([1, 2], [None], rows, rng)
-    with pytest.raises(UsageError, match="no chance"):
+    with pytest.raises(UsageError, match="probability 0"):
         rejection([1, 2], np.array([[1.0, 0, 0, 0], [0, 0, 1, 0]]), rows, rng)

@@ -78,9 +78,9 @@ def test_a_page_replaces_nothing_but_pages(sweep: Path, tmp_path: Path, capsys: 
     os.mkfifo(tmp_path / "pipe")
     before = {path: path.read_bytes() for path in (*run.iterdir(), mine) if path.is_file()}
     assert len(before) > 2
-    others = dict.fromkeys((*before, tmp_path / "link.html"), "is not a page that specmeter wrote")
+    others = dict.fromkeys((*before, tmp_path / "link.html"), "specmeter did not write it")
     odd = dict.fromkeys((tmp_path / "pipe", Path("/dev/null")), "is not a regular file")
-    for path, message in (others | odd | {run / "run.sqlite-wal": "only pages are written"}).items():
+    for path, message in (others | odd | {run / "run.sqlite-wal": "may only get .html pages"}).items():
         assert invoke(["report", str(run), "--out", str(path)]) == 2, path
         assert message in capsys.readouterr().err
         assert invoke(["report", "--published", "moe-306", "--out", str(path)]) == 2, path

@@ -244,7 +244,7 @@ def test_all_that_was_measured_is_shown_by_default(
         "public/sweep-20261121-101500/index.html",
     ]
     assert invoke(["report", "--site", "public", "--published", "moe-307"]) == 2
-    assert "is not a study" in capsys.readouterr().err
+    assert "no such study" in capsys.readouterr().err
 
 
 @pytest.fixture

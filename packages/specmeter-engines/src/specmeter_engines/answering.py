@@ -39,7 +39,8 @@ class Answering:
         self.tokenizer = load(target, local_files_only=True)
         if draft is not None and load(draft, local_files_only=True).get_vocab() != self.tokenizer.get_vocab():
             raise EngineStartError(
-                f"{draft}: the draft has another vocabulary than the target", fix="name a draft of the same family"
+                f"{draft}: the draft model's vocabulary differs from the target's",
+                fix="use a draft model of the same family",
             )
 
     def close(self) -> None:
@@ -86,7 +87,7 @@ class Answering:
         ids, wanted = self.prompt_tokens(prompt), prompt.max_tokens or generation.max_tokens
         if not ids or len(ids) + wanted > self.arm.engine.full_context:
             raise EngineProtocolError(
-                f"the prompt has {len(ids)} tokens and {wanted} are to follow, in a context of "
+                f"the prompt has {len(ids)} tokens and {wanted} are to be generated, but the context holds "
                 f"{self.arm.engine.full_context}",
                 fix="raise engine.context, or shorten the prompt",
             )
@@ -133,12 +134,12 @@ class Answering:
 
 def unknown_version(what: str) -> EngineProtocolError:
     """The error for counts that are not those of a known version."""
-    return EngineProtocolError(what, fix="this version of the engine is not known: install one that the extra allows")
+    return EngineProtocolError(what, fix="install a version of the engine that the extra of specmeter-engines allows")
 
 
 def unreadable(engine: str, folder: str, error: Exception) -> EngineStartError:
     """The error for a model that an engine cannot load, whatever it raises for that."""
     return EngineStartError(
-        f"{folder}: {engine} cannot load it ({type(error).__name__}: {str(error)[:300]})",
-        fix="check the model; `specmeter models export` makes one of a bench model",
+        f"{folder}: {engine} cannot load this model ({type(error).__name__}: {str(error)[:300]})",
+        fix="check the model folder, or make one with `specmeter models export`",
     )

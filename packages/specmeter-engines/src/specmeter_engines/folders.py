@@ -14,6 +14,7 @@ from pathlib import Path
 
 from specmeter.cache import cache_dir, file_sha256
 from specmeter.errors import ModelError
+from specmeter.extensions import installing
 from specmeter.models.bench import PREFIX
 from specmeter.models.export import export_hf
 from specmeter.models.reference import locate
@@ -34,8 +35,8 @@ def folder_model(options: object, name: str, reference: str) -> ModelIdentity:  
     weights = sorted(folder.glob(_WEIGHTS))
     if not weights or not (folder / "config.json").is_file():
         raise ModelError(
-            f"model {name}: {reference[:300]}: no folder with config.json and {_WEIGHTS}",
-            fix="name such a folder, or make one: specmeter models export bench:dense --out FOLDER",
+            f"model {name}: {reference[:300]}: not a folder with config.json and {_WEIGHTS}",
+            fix="pass such a folder, or make one: `specmeter models export bench:dense --out FOLDER`",
         )
     return folder_identity(name, reference, folder, weights, _SAYS)
 
@@ -65,7 +66,7 @@ def convert(
     file that says that a model is all there, and is moved last. Raises `ModelError`.
     """
     if (folder / whole).exists():
-        raise ModelError(f"{folder} holds a model already", fix="name another folder, or remove it")
+        raise ModelError(f"{folder}: already contains a model", fix="choose another folder, or remove this one")
     with tempfile.TemporaryDirectory(prefix=f"{engine}-", dir=cache_dir(), ignore_cleanup_errors=True) as scratch:
         argv, made = command(Path(scratch))
         ran = [sys.executable, "-P", *map(str, argv)]
@@ -73,8 +74,8 @@ def convert(
         if done.returncode or not (made / whole).is_file():
             said = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
             raise ModelError(
-                f"{source}: the converter of {engine} made no model of it ({' '.join(said)[:300]})",
-                fix=f"pip install 'specmeter-engines[{engine}]'",
+                f"{source}: the converter of {engine} failed ({' '.join(said)[:300]})",
+                fix=installing(engine, "specmeter-engines"),
             )
         folder.mkdir(parents=True, exist_ok=True)
         for it in sorted(made.iterdir(), key=lambda it: it.name == whole):

@@ -16,6 +16,7 @@ from specmeter.engines.process import clean_environment
 from specmeter.engines.registry import check_arm, spec_of
 from specmeter.engines.session import Engine
 from specmeter.errors import EngineStartError
+from specmeter.extensions import installing
 from specmeter.record import EngineIdentity
 from specmeter_engines.installed import ALONE, needed
 
@@ -68,8 +69,8 @@ class HostedEngine(Engine):
         own = self._version.partition(",")[0].rpartition(" ")[2]
         if not re.match(self._parts.known, own):
             raise EngineStartError(
-                f"engine {name}: what {self._parts.packages[0]} {own} counts is not known to this version of specmeter",
-                fix=f"pip install 'specmeter-engines[{name}]', which brings one that is",
+                f"engine {name}: specmeter cannot read the counts of {self._parts.packages[0]} {own}",
+                fix=f"install a version that works: {installing(name, 'specmeter-engines')}",
             )
 
     def identify(self) -> EngineIdentity:

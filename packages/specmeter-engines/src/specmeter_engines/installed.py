@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 
 from specmeter.errors import EngineStartError
+from specmeter.extensions import installing
 
 ALONE = {
     **{"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1"},
@@ -22,6 +23,6 @@ def needed(engine: str, *packages: str) -> str:
         except PackageNotFoundError:
             raise EngineStartError(
                 f"engine {engine}: the package {package} is not installed",
-                fix=f"pip install 'specmeter-engines[{engine}]'",
+                fix=installing(engine, "specmeter-engines"),
             ) from None
     return ", ".join(found)

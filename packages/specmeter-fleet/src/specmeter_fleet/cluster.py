@@ -1,4 +1,4 @@
-"""All that is asked of Ray: a task that has a device to itself, is never begun again by itself, and can be lost."""
+"""All that is asked of Ray: a task that has a device to itself, is never started again on its own, and can be lost."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from specmeter.errors import SpecmeterError, UsageError
+from specmeter.extensions import installing
 from specmeter_fleet import worker
 from specmeter_fleet.spec import Device, Fleet
 
-INSTALL = "`pip install 'specmeter[fleet]'`, or `uv sync --extra fleet` in a clone"
+INSTALL = installing("ray", "specmeter-fleet")
 _STORE_BYTES = 200 * 2**20
 _CLOCK_ASKED = 5
 
@@ -141,8 +142,8 @@ class Cluster:
             return self._ray.get(task)
         except errors.RayTaskError as error:
             raise SpecmeterError(
-                f"its worker cannot do this ({_first_line(error.cause or error)})",
-                fix=f"install the same specmeter there: {INSTALL}",
+                f"the worker there cannot do this ({_first_line(error.cause or error)})",
+                fix=f"install the same version of specmeter there: {INSTALL}",
             ) from None
         except errors.RayError as error:
             raise Lost(_first_line(error)) from None
@@ -188,6 +189,6 @@ def _first_line(error: BaseException) -> str:
 
 def _gone(error: BaseException) -> Gone:
     return Gone(
-        f"the Ray cluster is gone ({_first_line(error)}); all that was collected is kept",
-        fix="start the cluster again; the same command goes on",
+        f"the connection to the Ray cluster was lost ({_first_line(error)}); everything collected so far is kept",
+        fix="restart the cluster, then run the same command to resume",
     )

@@ -1,8 +1,8 @@
 """The head: gives each device a part, collects what comes, and keeps what it knows where a kill leaves it.
 
 A part is a whole invocation (all arms, all blocks), or in a survey the whole experiment. It is measured by one device
-from its first request to its last. Where a worker is lost, its part goes on there, in the folder that it left; where
-that device is gone as well, another one begins it anew in a folder of its own. Two folders are never one part.
+from its first request to its last. Where a worker is lost, its part continues there, in the folder that it left; where
+that device is gone as well, another one begins it again in a folder of its own. Two folders are never one part.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _KILLED = 128
 _PAUSE_S = 5.0
 """After a loss, before its device is asked for again: what was left running there ends within three seconds."""
 _NODE_S = 30.0
-"""How long a device whose node is gone may take to come back before another one begins its part anew."""
+"""How long a device whose node is gone may take to come back before another one begins its part again."""
 _SENT = re.compile(r"(logs/)?(?!\.)[A-Za-z0-9._-]{1,200}")
 
 
@@ -122,9 +122,11 @@ def shipped(loaded: LoadedExperiment, invocations: int) -> tuple[LoadedExperimen
     every device; their checksums are compared. Raises `ExperimentError`."""
     experiment, base = loaded.experiment, loaded.base_dir
     if experiment.design.stopping == "decided":
-        raise ExperimentError("design.stopping: decided: a fleet's parts are planned", fix="set it to planned")
+        raise ExperimentError(
+            "design.stopping: decided: a fleet needs a fixed number of blocks", fix="set design.stopping to planned"
+        )
     if experiment.only.invocations:
-        raise ExperimentError("only.invocations: a fleet measures all of them", fix="leave it out")
+        raise ExperimentError("only.invocations: a fleet always measures all invocations", fix="leave it out")
     changes = [f"design.invocations={invocations}"]
     for kind, models in (("targets", experiment.targets), ("drafts", experiment.drafts)):
         for name, reference in models.items():
@@ -137,20 +139,22 @@ def shipped(loaded: LoadedExperiment, invocations: int) -> tuple[LoadedExperimen
                 continue
             if ".." in PurePosixPath(name).parts:
                 raise ExperimentError(
-                    f"{name}: prompts outside of the experiment's folder cannot be sent along",
-                    fix="copy them beside it, or name them by a path that every machine has",
+                    f"{name}: prompt files outside the experiment's folder cannot be sent to the devices",
+                    fix="copy them into the folder of the experiment, or use a path that exists on every machine",
                 )
             try:
                 prompts[name] = read_named(base / name, _MAX_PROMPTS)
             except OSError as error:
                 raise ExperimentError(f"{name}: cannot be read ({error.strerror})", fix="check the path") from None
     if sum(map(len, prompts.values())) >= _MAX_PROMPTS:
-        raise ExperimentError("prompts: more than 256 MiB", fix="put them where every machine has them")
+        raise ExperimentError(
+            "prompts: more than the limit of 256 MiB", fix="put them in a path that exists on every machine"
+        )
     return load_text(loaded.text, loaded.source, base, changes), prompts
 
 
 def begun(folder: Path, design: Design, loaded: LoadedExperiment, fleet: Fleet) -> FleetRecord:
-    """The record of a folder, to go on with, or a new one. Raises `StoreError` for that of another experiment."""
+    """The record of a folder, to continue with, or a new one. Raises `StoreError` for that of another experiment."""
     count = loaded.experiment.design.invocations
     names = [it.name for it in fleet.devices] if design == "survey" else [f"{it:04d}" for it in range(count)]
     parts = tuple(
@@ -170,8 +174,8 @@ def begun(folder: Path, design: Design, loaded: LoadedExperiment, fleet: Fleet) 
     same = ("specmeter", "design", "shared", "experiment")
     if others := [name for name in same if getattr(kept, name) != getattr(new, name)]:
         raise StoreError(
-            f"{folder}: holds another fleet run (other: {', '.join(others)})",
-            fix="name another folder with --out, or run it with what it was begun with",
+            f"{folder}: contains a different fleet run (differs in: {', '.join(others)})",
+            fix="choose another folder with --out, or run the command that started it",
         )
     if design == "survey":
         known = {it.name for it in kept.parts}
@@ -187,7 +191,7 @@ def read_record(folder: Path) -> FleetRecord | None:
         return None
     except (OSError, ValidationError) as error:
         why = error.strerror if isinstance(error, OSError) else first_fault(error, "record")
-        raise StoreError(f"{folder / RECORD}: cannot be read ({why})", fix="name another folder with --out") from None
+        raise StoreError(f"{folder / RECORD}: cannot be read ({why})", fix="choose another folder with --out") from None
 
 
 @dataclass
@@ -245,7 +249,7 @@ class Head:
         if not seen:
             whys = {why: name for name, why in refused.items()}  # a model that is missing is so on all of them
             told = "\n".join(f"{name}: {why}" if len(whys) > 1 else why for why, name in whys.items())
-            raise UsageError(f"no device can measure: {told}", fix="mend that, and start again")
+            raise UsageError(f"no device can measure: {told}", fix="fix this, then run the command again")
         for name, why in refused.items():
             self.tell(f"{name} is left out: {why}")
         self._keep(devices=seen, refused=refused)
@@ -265,9 +269,9 @@ class Head:
             for what in {**first[1], **same}:
                 if first[1].get(what) != same.get(what):
                     raise UsageError(
-                        f"{what} is not the same on two devices: {first[1].get(what)} on {first[0]}, "
+                        f"{what} differs between devices: {first[1].get(what)} on {first[0]}, "
                         f"{same.get(what)} on {name}",
-                        fix="give every device the same files and versions; machines may be unlike, measurements not",
+                        fix="use the same files and versions on every device",
                     )
 
     def measure(self, progress: Callable[[Mapping[str, worker.Said]], None]) -> None:
@@ -305,7 +309,7 @@ class Head:
     def _hand_out(
         self, todo: deque[FleetPart], running: dict[Any, tuple[FleetPart, Device]], missed: dict[str, float]
     ) -> None:
-        """Give parts to devices that have nothing to do: to each first what it has begun."""
+        """Give parts to devices that have nothing to do: to each first what it has started."""
         here: Mapping[str, float] = self.cluster.resources() if todo else {}
         now = time.monotonic()
         for name, device in list(self.usable.items()):
@@ -343,7 +347,7 @@ class Head:
 
     def _attempted(self, part: FleetPart, device: Device) -> FleetPart:
         mine = [it for it in part.attempts if it.device == device.name]
-        if mine:  # it goes on in the folder that it left; the last attempt is the one at hand
+        if mine:  # it continues in the folder that it left; the last attempt is the one at hand
             again = mine[-1].model_copy(update={"ended": False, "error": "", "code": None})
             said = f"part {part.name} continues on {device.name}"
             return self._attempts(part, said, *(it for it in part.attempts if it is not mine[-1]), again)
@@ -362,7 +366,7 @@ class Head:
             "folder": str(self.record.base(self.folder)) if self.shared else None,
             "experiment": text,
             "prompts": dict(self.prompts),
-            # What the file leaves to the environment is this machine's to say, at each start anew.
+            # What the file leaves to the environment is this machine's to say, at each start again.
             "env": {**device.env, "SPECMETER_DISTURBED": self.loaded.experiment.design.disturbed},
             "cores": device.cores,
             "send": not self.shared,
@@ -400,7 +404,10 @@ class Head:
             (run / "logs").mkdir(parents=True)
             for name, content in sorted(files.items(), key=lambda it: it[0].startswith("run.sqlite")):
                 if not _SENT.fullmatch(name):
-                    raise StoreError(f"{run}: a worker sent a file {name[:80]!r}", fix="use the same specmeter there")
+                    raise StoreError(
+                        f"{run}: a worker sent a file with the invalid name {name[:80]!r}",
+                        fix="install this version of specmeter on that device",
+                    )
                 write_inside(run, name, content)
         except OSError as error:
             raise StoreError(f"{error.filename or run}: {error.strerror}", fix=fix_for(error)) from None

@@ -82,7 +82,7 @@ class _Merging:
                 identity = _without_choice(run.identity())
                 if first is not None and (changes := compare_identity(first, identity)):
                     raise StoreError(
-                        f"{part.folder}: {part.device} did not measure the same: {changes[0]}",
+                        f"{part.folder}: {part.device} measured something else: {changes[0]}",
                         fix="measure this invocation again, with the same files on every device",
                     )
                 state = run.state()
@@ -113,8 +113,8 @@ class _Merging:
         plan = list(run.raw("SELECT invocation, block, arm_id, prompt_id FROM plan ORDER BY seq"))
         if others := {row[0] for row in plan} - {part.invocation}:
             raise StoreError(
-                f"{part.folder}: holds invocation {min(others)} and not only {part.invocation}",
-                fix="name the folder that this invocation was measured in",
+                f"{part.folder}: contains invocation {min(others)}, not only {part.invocation}",
+                fix="pass the folder in which this invocation was measured",
             )
         db.executemany("INSERT INTO plan (invocation, block, arm_id, prompt_id) VALUES (?, ?, ?, ?)", plan)
         for table in (*(_OF_THE_FIRST if first else ()), *_OF_EACH, *_ONCE):

@@ -63,7 +63,9 @@ class Fleet(Record):
         called = {"the name": [it.name for it in self.devices], "the resource": [it.claimed for it in self.devices]}
         for what, values in called.items():
             if twice := [value for number, value in enumerate(values) if value in values[:number]]:
-                raise ValueError(f"devices: {what} {twice[0]!r} is there twice; two measurements would share a device")
+                raise ValueError(
+                    f"devices: {what} {twice[0]!r} is listed twice, so two measurements would share a device"
+                )
         return self
 
 
@@ -87,9 +89,7 @@ def read_fleet(on: str) -> Fleet | str:
     if on == "auto" or on.startswith("ray://"):
         return on
     if not on.endswith((".yaml", ".yml")):
-        raise UsageError(
-            f"--on {on}: does not name a fleet", fix="name a fleet.yaml, ray://HEAD:10001, auto, local:2 or slurm"
-        )
+        raise UsageError(f"--on {on}: not a fleet", fix="use a fleet.yaml, ray://HEAD:10001, auto, local:2 or slurm")
     try:
         text = read_named(Path(on), _MAX_BYTES).decode("utf-8")
     except (OSError, ValueError) as error:
@@ -103,14 +103,14 @@ def of_cluster(address: str, resources: Mapping[str, float]) -> Fleet:
     names = sorted(it.removeprefix(PREFIX) for it in resources if re.fullmatch(PREFIX + NAME_PATTERN[1:], it))
     if not names:
         raise UsageError(
-            f"{address}: no node of this cluster has a device",
+            f"{address}: no node of this cluster offers a device",
             fix=f"start its workers with --resources='{{\"{PREFIX}NAME\": 1}}', or name resources in a fleet.yaml",
         )
     return Fleet(address=address, devices=tuple(Device(name=name) for name in names[:MAX_DEVICES]))
 
 
 def _local(count: int) -> Fleet:
-    """So many devices on this machine, which have its cores in equal parts."""
+    """This many devices on this machine, which have its cores in equal parts."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
     if not 1 <= count <= min(_MAX_LOCAL, len(cores)):
         raise UsageError(

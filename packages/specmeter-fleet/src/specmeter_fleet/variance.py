@@ -1,11 +1,11 @@
 """How much devices differ that measured the same.
 
-Each device has one value: the mean of the logarithm of a rate (plain decoding) or of a speedup over its repetitions.
-These are invocations if a device has several, else blocks. The standard deviation of these values is the spread between
-devices, noise included; `noise` is what the repetitions of each device alone would make it. Devices are shown to differ
-if an F test says so: F = (spread / noise)^2, with n - 1 and repetitions - n degrees of freedom. The interval of the
-mean is Student's over devices, from the noise if devices are closer to each other than that. A device is unlike the
-others if its value lies outside of what they let expect of one more:
+Each device has one value: the mean of the logarithm of a rate (decoding without speculation) or of a speedup over its
+repetitions. These are invocations if a device has several, else blocks. The standard deviation of these values is the
+spread between devices, noise included; `noise` is what the repetitions of each device alone would make it. Devices are
+shown to differ if an F test says so: F = (spread / noise)^2, with n - 1 and repetitions - n degrees of freedom. The
+interval of the mean is Student's over devices, from the noise if devices are closer to each other than that. A device
+is unlike the others if its value lies outside of what they let expect of one more:
 
     t = (x - mean of the others) / (s * sqrt(1 + 1 / (n - 1))),  n - 2 degrees of freedom
 

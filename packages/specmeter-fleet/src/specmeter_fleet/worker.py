@@ -74,7 +74,7 @@ def greet(order: Order) -> Answer:
 
 
 def measure(order: Order, say: Callable[[Said], None]) -> Answer:
-    """Measure a part, or go on with it where it was left; what came of it, with its files where they are wanted."""
+    """Measure a part, or continue with it where it was left; what came of it, with its files where they are wanted."""
     try:
         folder = _laid_out(order)
         run = folder.with_name(order["part"])
@@ -98,7 +98,7 @@ def _laid_out(order: Order) -> Path:
     for name, content in {EXPERIMENT: order["experiment"].encode(), **order["prompts"]}.items():
         place = (folder / name).resolve()
         if not place.is_relative_to(folder.resolve()):
-            raise OSError(0, "lies outside of the folder", name)
+            raise OSError(0, "is outside the folder", name)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(content)
     return folder
@@ -149,7 +149,7 @@ def _last(log: Path) -> str:
 
 
 def _error(log: Path, code: int) -> str:
-    """What the run said last, where it could not go on."""
+    """What the run said last, where it could not continue."""
     if code in (0, 1):
         return ""
     lines = _last(log).splitlines()
@@ -168,7 +168,7 @@ def _files(run: Path) -> dict[str, bytes]:
         with contextlib.suppress(FileNotFoundError), open_inside(run, name) as file:
             found[name] = file.read()
     if (total := sum(map(len, found.values()))) > MAX_SENT:
-        raise OSError(0, f"has {total >> 20} MiB, more than are sent; name a shared folder", str(run))
+        raise OSError(0, f"has {total >> 20} MiB, too much to send; use a shared folder", str(run))
     return found
 
 

@@ -25,7 +25,7 @@ BANDWIDTH = 800e9
 _BENCH, _RUNS, _LOGS = "apple/bench.csv", "apple/sd_runs.csv", "apple/logs.csv"
 _MOE = "35B_Q4"
 _MOE_RATE = 55.2
-"""Of the MoE by itself, as the page's comparison takes it [tok/s]; no benchmark of this file was published."""
+"""Of the MoE on its own, as the page's comparison takes it [tok/s]; no benchmark of this file was published."""
 _MOE_BYTES = 20.6e9
 """Of the same file, as the same authors print it in their study of 306 runs; about 3 of 35 parts are active."""
 
@@ -145,7 +145,7 @@ def logs_told() -> Message:
 
 
 def _plain() -> dict[str, ArmResult]:
-    """Model -> its rate by itself."""
+    """Model -> its rate on its own."""
     rates = {
         ruling.claim.target or "": (printed_rate(ruling.claim), ruling.claim.runs or 1)
         for ruling in rulings("apple", _BENCH)

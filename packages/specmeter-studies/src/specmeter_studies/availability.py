@@ -1,6 +1,6 @@
 """What of an experiment cannot be measured here, and why: the engine, models that are not there, memory.
 
-A study goes on without it. All this is looked at before anything is started, made or downloaded.
+A study continues without it. All this is looked at before anything is started, made or downloaded.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How many blocks an experiment of a study gets: until each claim is decided or a budget is spent, three at least.
 
-Claims are looked at after so many blocks as `LOOKS` says and not in between: who looks after each block and stops at a
-pleasing one finds too much. Intervals of such a run hold for all looks together (`rules.carrying`). Blocks are added as
-the race of an advice adds them. A claim whose finding did not change since the look before waits for something else.
+Claims are looked at after this many blocks as `LOOKS` says and not in between: who looks after each block and stops at
+a pleasing one finds too much. Intervals of such a run hold for all looks together (`rules.carrying`). Blocks are added
+as the race of an advice adds them. A claim whose finding did not change since the look before waits for something else.
 """
 
 from __future__ import annotations

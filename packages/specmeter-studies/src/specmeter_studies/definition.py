@@ -160,7 +160,7 @@ class StudyForm(_Strict):
         ):
             twice = next((key for key in keys if keys.count(key) > 1), None)
             if twice is not None:
-                raise ValueError(f"{what}: {twice!r} is there twice")
+                raise ValueError(f"{what}: {twice!r} is listed twice")
         return self
 
 

@@ -45,14 +45,14 @@ class LeftOut(Record):
 
 
 class Part(Record):
-    """A part of a study, as it was begun."""
+    """A part of a study, as it was started."""
 
     name: PartName
     kind: Literal["experiment", "quality"]
     skipped: Said | None = None
     """Why nothing of it was measured; None where something was, or is still to be."""
     left_out: tuple[LeftOut, ...] = ()
-    """What was decided when it was begun; it stays so until the part is complete."""
+    """What was decided when it was started; it stays so until the part is complete."""
 
 
 class OwnStudy(Record):
@@ -110,7 +110,8 @@ class StudyFolder:
         folder = self.path / part
         if is_link(folder):
             raise StoreError(
-                f"{folder}: is a link, which is not followed here", fix=f"name it: `specmeter show {folder}`"
+                f"{folder}: is a symbolic link, which is not followed",
+                fix=f"pass it directly: `specmeter show {folder}`",
             )
         return folder
 
@@ -171,7 +172,7 @@ class StudyFolder:
         return Message("study.kept", ok=state.ok, planned=state.planned)
 
     def run_state(self, part: Part) -> RunState | None:
-        """How far an experiment has come; None before it was begun."""
+        """How far an experiment has come; None before it was started."""
         folder = self.run_folder(part.name)
         if not RunStore.exists(folder):
             return None

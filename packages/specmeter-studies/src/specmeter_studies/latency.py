@@ -99,7 +99,9 @@ def fit_latency(
     rtt, ms = same_length(rtt_ms=rtt_ms, overhead_ms=overhead_ms)
     slowness = np.asarray([0.0 if rate is None else 8e-3 / positive("mbit_per_s", rate) for rate in mbit_per_s])
     if len(slowness) != len(rtt):
-        raise UsageError(f"{len(slowness)} bandwidths for {len(rtt)} networks", fix="give one for each, or None")
+        raise UsageError(
+            f"{len(slowness)} bandwidths for {len(rtt)} networks", fix="give one bandwidth for each network, or None"
+        )
     columns: list[Floats] = [np.ones_like(rtt), rtt]
     if bytes_ is None:
         columns.append(slowness)
@@ -110,8 +112,8 @@ def fit_latency(
     if np.linalg.matrix_rank(design / scale) < len(columns):
         raise UsageError(
             f"{len(rtt)} networks with {len(set(rtt.tolist()))} round-trip times and {len(set(slowness.tolist()))} "
-            f"bandwidths cannot tell {len(columns)} parameters apart",
-            fix="measure at least two round-trip times, and two bandwidths or the bytes",
+            f"bandwidths cannot determine {len(columns)} parameters",
+            fix="measure at least two round-trip times, and two bandwidths or the number of bytes",
         )
     solved: Floats = np.asarray(np.linalg.lstsq(design / scale, ms, rcond=None)[0], dtype=np.float64)
     fixed, trips, *size = (float(value) for value in solved / scale)
@@ -123,7 +125,7 @@ class DraftStep:
     """A step of speculation without its network."""
 
     plain_ms: float
-    """t1: a token of plain decoding."""
+    """t1: a token of decoding without speculation."""
     tau: float
     """Tokens that a step emits."""
     drafted: float
@@ -136,19 +138,20 @@ class DraftStep:
     """The same on this machine; None where it is not known."""
 
     def speedup(self, overhead_ms: float) -> float:
-        """Over plain decoding, drafting there."""
+        """Over decoding without speculation, drafting there."""
         return self.tau / max(self.rest + self.drafted * (self.there_ms + overhead_ms) / self.plain_ms, 1e-12)
 
     @property
     def speedup_here(self) -> float | None:
-        """Over plain decoding, drafting on this machine."""
+        """Over decoding without speculation, drafting on this machine."""
         if self.here_ms is None:
             return None
         return self.tau / (self.rest + self.drafted * self.here_ms / self.plain_ms)
 
     @property
     def bearable_ms(self) -> float:
-        """The overhead per drafted token at which drafting there is as fast as plain decoding; below 0: at none."""
+        """The overhead per drafted token at which drafting there is as fast as decoding without speculation; below 0:
+        at none."""
         return (self.tau - self.rest) * self.plain_ms / self.drafted - self.there_ms
 
     @property

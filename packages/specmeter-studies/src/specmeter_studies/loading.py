@@ -149,9 +149,9 @@ class Study:
         """Raise `UsageError` where the folder is a user's, has code, and was not said to be trusted."""
         if self.folder is not None and self.code and not self.trusted:
             raise UsageError(
-                f"{self.folder / FILE_NAME}: names code of its folder ({', '.join(self.code)}), which is not run "
-                "unasked",
-                fix="read that code; if you trust it, add --trust",
+                f"{self.folder / FILE_NAME}: uses Python code from its folder ({', '.join(self.code)}), which runs "
+                "only with --trust",
+                fix="read the code; if you trust it, add --trust",
             )
 
     def function(self, reference: str) -> Callable[..., Any]:
@@ -163,7 +163,7 @@ class Study:
             self.refuse_untrusted()
             found = getattr(_load(self.folder / f"{file}.py"), name, None)
         if not callable(found):
-            raise UsageError(f"{reference}: {file}.py has no function {name}", fix=f"correct {FILE_NAME}")
+            raise UsageError(f"{reference}: {file}.py has no function {name}", fix=f"fix {FILE_NAME}")
         return found
 
     def _ruled(self, data: StudyData, claim: ClaimForm) -> ClaimRuling:
@@ -202,8 +202,8 @@ def find(name: str, *, trusted: bool = False) -> Study:
     near = difflib.get_close_matches(name, NAMES, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     raise UsageError(
-        f"no study is called {name[:80]!r}",
-        fix=f"{hint}choose one of: {', '.join(NAMES)}; or name a folder that has a {FILE_NAME}",
+        f"{name[:80]!r}: no such study",
+        fix=f"{hint}use one of: {', '.join(NAMES)}; or pass a folder with a {FILE_NAME}",
     )
 
 
@@ -219,7 +219,7 @@ def own(folder: Path, *, trusted: bool = False) -> Study:
     text, source, _ = read_form(str(folder / FILE_NAME), FORM)
     form = parse_form(FORM, text, source)
     if form.name in NAMES:
-        raise UsageError(f"{source}: name: {form.name!r} is a bundled study", fix="give yours another name")
+        raise UsageError(f"{source}: name: {form.name!r} is the name of a bundled study", fix="choose another name")
     return Study(form, folder.resolve(), text, trusted)
 
 
@@ -242,7 +242,7 @@ def _load(path: Path) -> Any:
     if name not in sys.modules:
         spec = spec_from_file_location(name, path)
         if spec is None or spec.loader is None or not path.is_file():
-            raise UsageError(f"{path}: there is no such file", fix=f"write it, or correct {FILE_NAME}")
+            raise UsageError(f"{path}: no such file", fix=f"write it, or fix {FILE_NAME}")
         module = module_from_spec(spec)
         try:
             spec.loader.exec_module(module)

@@ -7,8 +7,9 @@ listed; anything unlike is refused by name. A machine may lack a model that did 
 
     utilisation = rate x bytes of weights that decoding one token reads / bandwidth
 
-of plain decoding alone: of a mixture the chosen experts, not all of them. KV cache and activations come on top and are
-not counted, so the share is a lower bound. Ratios are between independent machines: Welch's interval over blocks.
+of decoding without speculation alone: of a mixture the chosen experts, not all of them. KV cache and activations come
+on top and are not counted, so the share is a lower bound. Ratios are between independent machines: Welch's interval
+over blocks.
 """
 
 from __future__ import annotations
@@ -71,9 +72,9 @@ class MachineLine(Record):
     ratio: Estimate | None = None
     """Rate / that of the first machine; None for the first one itself."""
     speedup: Estimate | None = None
-    """Of speculative arms, over plain decoding on the same machine."""
+    """Of speculative arms, over no speculation on the same machine."""
     bytes_per_token: float | None = None
-    """Weights that plain decoding reads for one token; None otherwise."""
+    """Weights that decoding without speculation reads for one token; None otherwise."""
     moved_bytes_per_s: Estimate | None = None
     """rate x bytes per token."""
     utilisation: Estimate | None = None
@@ -154,7 +155,7 @@ def merge(
     for name in bandwidths:
         if name not in {side.name for side in sides}:
             raise UsageError(
-                f"--bandwidth {name}: no machine here is called that",
+                f"--bandwidth {name}: no such machine",
                 fix=f"use one of {', '.join(side.name for side in sides)}",
             )
     machines = tuple(_machine(side, bandwidths.get(side.name)) for side in sides)
@@ -179,9 +180,9 @@ def refuse_unlike(sides: Sequence[MachineSide]) -> None:
             continue
         more = f"; and {len(found) - _MAX_NAMED} more" if len(found) > _MAX_NAMED else ""
         raise UsageError(
-            f"{first.name} and {other.name} do not belong into one table: {'; '.join(found[:_MAX_NAMED])}{more}",
-            fix="measure the same file with the same models on every machine; `specmeter compare` without --machines "
-            "compares unlike runs of one machine, and lists what differs",
+            f"{first.name} and {other.name} cannot share a table: {'; '.join(found[:_MAX_NAMED])}{more}",
+            fix="measure the same experiment with the same models on every machine, or leave --machines out to "
+            "compare different runs",
         )
 
 
@@ -321,7 +322,7 @@ def _given(value: float | str) -> tuple[float, str]:
     device, *others = catalogue.named(value)
     if others:
         names = ", ".join(it.name for it in (device, *others))
-        raise UsageError(f"--bandwidth: {value!r} may be {names}", fix="name one of them, or give GB/s")
+        raise UsageError(f"--bandwidth: {value!r} is ambiguous: {names}", fix="use one of these names, or give GB/s")
     return device.peak_bytes_per_s, f"peak of {device.name}, by the catalogue"
 
 
@@ -348,7 +349,7 @@ def from_run(folder: Path, name: str) -> MachineSide:
         prompts = {prompt.id: prompt.sha256 for prompt in store.prompts()}
         on_gpu = any((session.layers_offloaded or (0, 0))[0] > 0 for session in store.sessions())
     if side.host is None:
-        raise UsageError(f"{name}: this run says nothing about its machine", fix="measure it again")
+        raise UsageError(f"{name}: this run does not describe its machine", fix="measure it again with this version")
     report = side.report
     arms = {arm.id: arm for arm in report.arms if arm.role != "control"}
     models = {model.name: model for model in report.models}
@@ -414,7 +415,9 @@ def from_quality(report: QualityReport, name: str) -> MachineSide:
                 bytes_per_token=_bytes_per_token(item.model) if decodes else None,
             )
     if not measured:
-        raise UsageError(f"{name}: this report has no rates", fix="measure them: `specmeter quality MODEL... --rates`")
+        raise UsageError(
+            f"{name}: this report contains no rates", fix="measure them: `specmeter quality MODEL... --rates`"
+        )
     on_gpu = is_on_gpu(report.host, report.settings, engine)
     return MachineSide(
         name=name,

@@ -84,10 +84,10 @@ def read_models(given: Sequence[str]) -> dict[str, str]:
         name, equals, reference = text.partition("=")
         if not (name and equals and reference):
             raise UsageError(
-                f"--model {text[:80]!r}: not of the form NAME=REFERENCE", fix="for example --model moe_q4=file.gguf"
+                f"--model {text[:80]!r}: not NAME=REFERENCE", fix="write for example --model moe_q4=file.gguf"
             )
         if name in found:
-            raise UsageError(f"--model {name[:80]}: given twice", fix="leave one of the two out")
+            raise UsageError(f"--model {name[:80]}: given twice", fix="remove one of the two")
         found[name] = reference
     return found
 
@@ -151,7 +151,7 @@ def _source(study: Study, part: str) -> _Source:
         if part in shelf:
             return _Source(part, part, is_quality, shelf[part].variants)
     beside = "reinstall specmeter" if study.folder is None else f"write {study.folder / part}.yaml"
-    raise UsageError(f"parts: {part}: is neither a bundled experiment nor a bundled quality plan", fix=beside)
+    raise UsageError(f"parts: {part}: no bundled experiment or quality plan has this name", fix=beside)
 
 
 def _load(source: _Source, overrides: Sequence[str], variants: Sequence[str], until_decided: bool) -> AnyPart:
@@ -205,6 +205,6 @@ def _refuse_unknown(flag: str, given: Sequence[str], known: Sequence[str], study
             near = difflib.get_close_matches(name, names, n=1)
             hint = f"did you mean {near[0]}? " if near else ""
             raise UsageError(
-                f"{flag} {name[:80]!r}: no part of {study} has it",
-                fix=f"{hint}choose from: {', '.join(names)}" if names else "it has none; leave the option out",
+                f"{flag} {name[:80]!r}: {study} has no such part",
+                fix=f"{hint}use one of: {', '.join(names)}" if names else "leave the option out: the study has none",
             )

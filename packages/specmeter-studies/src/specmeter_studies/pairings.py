@@ -1,6 +1,6 @@
 """Drafts held against what draft and target do by themselves: the question of three studies on Apple machines.
 
-The document judges drafts by one number, the speed ratio r = draft rate / target rate, each decoding by itself. In the
+The document judges drafts by one number, the speed ratio r = draft rate / target rate, each decoding on its own. In the
 words of `theory.cost` a draft token costs c = 1 / r target forwards, and a step of d drafts yields tau tokens for
 
     cost = d c + v + rest                       in target forwards; v: verification of d + 1 tokens
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from specmeter_studies.study import ArmResult, PromptResult, StudyData
 
 RULE = 2.5
-"""The document's rule: a draft must run at least so many times as fast as its target."""
+"""The document's rule: a draft must run at least this many times as fast as its target."""
 
 GainOrLoss = Literal["gains", "loses", "undecided", "no speedup"]
 Side = Literal["above", "below", "across", "unknown"]
@@ -223,7 +223,7 @@ def _deviation(rate: Estimate) -> float:
 
 
 def _blocks(results: Sequence[PromptResult], name: str | None, prompt: str | None) -> dict[int, dict[str, float]]:
-    """Block -> prompt -> rate of a model by itself."""
+    """Block -> prompt -> rate of a model on its own."""
     found: dict[int, dict[str, float]] = {}
     for row in results:
         alone = row.method == "none" and row.target == name and not row.config.endswith("/again")

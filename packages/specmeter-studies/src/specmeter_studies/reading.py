@@ -22,17 +22,17 @@ def findings(name: str, data: StudyData) -> StudyFindings:
 
 
 def published(name: str) -> StudyFindings:
-    """What a document's own numbers say about its claims, with our verdicts on each number.
+    """The published numbers of a document, with a verdict on each, and rulings on its claims.
 
     Raises `UsageError` for an unknown study, and for one whose document printed no numbers.
     """
     data = loading.find(name).published()
     if data is None:
-        raise UsageError(f"{name}: its document printed no numbers", fix=f"measure it: `specmeter study run {name}`")
+        raise UsageError(f"{name}: the paper has no numbers to show", fix=f"measure it: `specmeter study run {name}`")
     return findings(name, data)
 
 
 def load(study: str | Path = "latest") -> StudyFindings:
-    """What a study that was measured here says, finished or not: its folder, the name of one under specmeter-runs/, or
-    `latest`. Raises `StoreError`, and `UsageError` for a damaged one."""
+    """Findings of a measured study, finished or not: its folder, the name of one under specmeter-runs/, or `latest`.
+    Raises `StoreError`, and `UsageError` for a damaged one."""
     return StudyFolder(find_study(str(study))).findings()

@@ -133,7 +133,7 @@ class RunRows:
         return "suspect" if any(doubtful) else "valid"
 
     def _texts_apart(self, arm: Arm) -> int | None:
-        """Answers that leave plain decoding's where the target is sure, by the check that compares them."""
+        """Answers that leave the baseline's where the target is sure, by the check that compares them."""
         certificate = self.report.certificate
         check = next((it for it in certificate.checks if it.check == _TEXTS), None) if certificate else None
         if check is None or check.status == "skipped" or not arm.speculates:

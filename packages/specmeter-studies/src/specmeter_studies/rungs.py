@@ -119,7 +119,7 @@ def named(ladder: Sequence[Rung], name: str) -> Rung | None:
 def faster(ours: Rung, theirs: Rung, *, among: int = 1) -> Estimate | None:
     """Rate of generation over another's; None where one of them is not known.
 
-    With `among`, one of so many intervals that hold together (Bonferroni).
+    With `among`, one of this many intervals that hold together (Bonferroni).
     """
     return rate_ratio(ours.generation, theirs.generation, among=among)
 

@@ -1,8 +1,9 @@
 """A study from beginning to end: see what can be measured here, measure part after part, leave everything in order.
 
 A part that cannot be measured here is skipped with its reason, and so are arms of an experiment whose models are not
-there or do not fit into memory; what is left out of a part when it is begun stays out until it is complete. Everything
-that was measured is kept, whatever ends the study: the same order in the same folder goes on where it was left.
+there or do not fit into memory; what is left out of a part when it is started stays out until it is complete.
+Everything that was measured is kept, whatever ends the study: the same order in the same folder continues where it was
+left.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class StudyWatch(Protocol):
         """What more blocks of a part did not decide; `out_of_time`: because the budget was spent."""
 
     def part_failed(self, part: Part, error: SpecmeterError) -> None:
-        """A part ended before its time; the study goes on."""
+        """A part ended before its time; the study continues."""
 
     def models(self) -> AbstractContextManager[ModelProgress]:
         """Meanwhile models are made or downloaded."""
@@ -201,8 +202,8 @@ def _refuse_reach(folder: Path, parts: Sequence[AnyPart]) -> None:
             continue
         for key, value in _reach(part, folder.resolve()):
             raise UsageError(
-                f"{folder / part.name}.yaml: {key}: {value}: a study of a folder neither chooses programs nor reads "
-                "texts outside it unasked",
+                f"{folder / part.name}.yaml: {key}: {value}: a study from a folder may choose programs or read files "
+                "outside it only with --trust",
                 fix="read its files; if you trust them, add --trust",
             )
 
@@ -229,14 +230,14 @@ def _reach(part: AnyPart, folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _begun(ready: Ready, folder: StudyFolder) -> StudyRecord:
-    """The record of a folder that goes on: what was left out of parts that were begun stays as it was."""
+    """The record of a folder that continues: what was left out of parts that were started stays as it was."""
     if not folder.record_path.exists():
         return ready.record
     before = folder.record()
     if not before.asked_like(ready.record):
         raise StoreError(
-            f"{folder.path}: holds {_told(before)}, not {_told(ready.record)}",
-            fix="repeat the same command to go on with it, or name another folder with --out",
+            f"{folder.path}: contains {_told(before)}, not {_told(ready.record)}",
+            fix="repeat the command that started it, or choose another folder with --out",
         )
     record = ready.record.model_copy(update={"made_at": before.made_at})
     for part in before.parts:
@@ -260,9 +261,8 @@ def _refuse_nothing(record: StudyRecord, lacking: Sequence[AbsentModel]) -> None
     refuse_absent(lacking)
     reasons = "\n".join(f"  - {part.name}: {part.skipped}" for part in record.parts)
     raise UsageError(
-        f"{record.study}: nothing of it can be measured here\n{reasons}",
-        fix="give models of your own (--model NAME=FILE.gguf), or run it with models that come with specmeter "
-        "(--variant bench)",
+        f"{record.study}: nothing can be measured here\n{reasons}",
+        fix="give your own models (--model NAME=FILE.gguf), or use the bench models (--variant bench)",
     )
 
 

@@ -70,7 +70,7 @@ def value(row: Row, path: str) -> Any:
             kind = cast("type[object]", type(found)).__name__
             raise UsageError(
                 f"{path}: {kind} has no quantity {name!r}",
-                fix=f"choose one of: {', '.join(sorted(known)) or 'none'}",
+                fix=f"use one of: {', '.join(sorted(known)) or 'none'}",
             )
         found = cast("dict[str, Any]", found)[name] if isinstance(found, dict) else getattr(found, name)
     return found
@@ -81,7 +81,7 @@ def shown(row: Row, path: str) -> Value:
     found = value(row, path)
     if found is None or isinstance(found, (str, Message, int, float, bool, Estimate, StudyCell)):
         return found
-    raise UsageError(f"{path}: {type(found).__name__} is not a single value", fix=f"name a part of it: {path}.NAME")
+    raise UsageError(f"{path}: {type(found).__name__} is not one value", fix=f"select a part of it: {path}.NAME")
 
 
 def estimate(row: Row, path: str) -> Estimate | float | None:
@@ -89,7 +89,7 @@ def estimate(row: Row, path: str) -> Estimate | float | None:
     found = shown(row, path)
     if found is None or isinstance(found, (int, float, Estimate)):
         return found
-    raise UsageError(f"{path}: text cannot be compared with a number", fix="name a quantity that is a number")
+    raise UsageError(f"{path}: text cannot be compared with a number", fix="select a quantity that is a number")
 
 
 def line_of(row: Row) -> ArmResult | None:

@@ -71,7 +71,7 @@ class PromptResult(Record):
     draft: str | None = None
     """The study's name of the draft model."""
     method: str = "none"
-    """llama.cpp's name, several joined with `+`; `none`: plain decoding."""
+    """llama.cpp's name, several joined with `+`; `none`: decoding without speculation."""
     gamma: int | None = None
     prompt: str
     """Kind of text or name of the prompt."""
@@ -143,7 +143,7 @@ class ArmResult(Record):
     decode_rate: Estimate | None = None
     """tok/s."""
     speedup: Estimate | None = None
-    """Over plain decoding; None for baselines, without a baseline, and where the verdict is invalid."""
+    """Over decoding without speculation; None for baselines, without a baseline, and where the verdict is invalid."""
     cited: Estimate | None = None
     """The same with the interval to cite (`RunReport.cited`), which tables and figures show: see `citing`."""
     baseline: str | None = None
@@ -163,7 +163,7 @@ class ArmResult(Record):
     """Only the comparison with the baseline is at fault (`why`): the speedup is none and the verdict `invalid`, but
     the rate is a rate, with a verdict of its own."""
     rate_verdict: Standing | None = None
-    """Of the rate by itself, where the comparison alone is at fault."""
+    """Of the rate on its own, where the comparison alone is at fault."""
     least_effect: float = 0.0
     """Share that effects have to exceed: so much a control of the same run shows where there is nothing."""
     carries: bool = True
@@ -171,7 +171,7 @@ class ArmResult(Record):
     looks: int = 1
     """How often its run may have been looked at to end it: what is claimed by it has to hold at all of them."""
     texts_apart: int | None = None
-    """Answers that leave plain decoding's where the target is sure; None where that was not found out."""
+    """Answers that leave the baseline's where the target is sure; None where that was not found out."""
 
     @property
     def speculates(self) -> bool:
@@ -185,7 +185,7 @@ class ArmResult(Record):
 
     @property
     def of_rate(self) -> Standing | None:
-        """The verdict about its rate by itself."""
+        """The verdict about its rate on its own."""
         return self.rate_verdict if self.comparison_only else self.verdict
 
     @property
@@ -250,7 +250,7 @@ class DraftPlace(Record):
     blocks: tuple[tuple[int, int], ...] = ()
     """(invocation, block) of each: those in which anything was drafted. Empty: blocks 0, 1, ... of one invocation."""
     alone_rate: float | None = None
-    """tok/s of the draft by itself on the machine that it was asked onto."""
+    """tok/s of the draft on its own on the machine that it was asked onto."""
     drafted: int = 0
     """Tokens drafted in the requests whose traffic was counted."""
     forwards: int = 0
@@ -328,19 +328,19 @@ def citing(data: StudyData) -> StudyData:
 
 
 class ClaimRuling(Record):
-    """A claim of the document, and what the data says about it."""
+    """A claim of the document and the ruling on it."""
 
     id: str
     """Short and stable: `finding-1`."""
     claim: Said
     """What the document claims, in our words."""
     where: Said
-    """Its place: `abstract; section 4.2, Table 5`."""
+    """Its place, such as `abstract; section 4.2, Table 5`."""
     ruling: RulingWord
     found: Said
-    """What was found, with numbers and intervals: one or two sentences."""
+    """The result with numbers and intervals, in one or two sentences."""
     rests_on: RestsOn = ""
-    """What makes the ruling; empty where nothing does."""
+    """Basis of the ruling; empty if there is none."""
 
 
 class StudyTable(Record):
@@ -403,7 +403,7 @@ class StudyFigure(Record):
 
 @dataclass(frozen=True)
 class StudyFindings:
-    """Everything that is shown about a study."""
+    """Everything shown about a study."""
 
     data: StudyData
     claims: tuple[ClaimRuling, ...]
@@ -412,8 +412,8 @@ class StudyFindings:
     title: Message | str = ""
     """Of the study."""
     source: Message | str = ""
-    """The document that is repeated."""
+    """The document repeated."""
     command: str = ""
-    """What measures it."""
+    """Command that measures it."""
     chinese: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Texts of a user's own study in English and Chinese."""
+    """English -> Chinese texts of a user's own study."""

@@ -10,7 +10,7 @@ A claim is *supported* or *contradicted* by numbers, and by these only:
 Numbers that do not stand (impossible, implausible, invalid, in doubt) support nothing, and of our own runs those that
 nothing vouches for are left out before any claim is looked at (`rules.carrying`). They can deny what their own document
 says about them: a claim that its own table refutes falls, whatever the table is worth. A bound that rests on
-assumptions contradicts nothing by itself: it makes numbers implausible. What is claimed of named models or machines
+assumptions contradicts nothing on its own: it makes numbers implausible. What is claimed of named models or machines
 does not apply where others were measured (`only_of`).
 """
 
@@ -141,7 +141,7 @@ def where_any(code: str, *, n: int, **values: Value) -> Message | str:
 
 
 def several(items: Iterable[Value], most: int | None = None) -> Message:
-    """`a; b; and 3 more`, of which at most so many are said."""
+    """`a; b; and 3 more`, of which at most this many are said."""
     known = list(items)
     more = 0 if most is None else len(known) - most
     if more <= 0 and len(known) == 1 and isinstance(known[0], Message):

@@ -126,7 +126,7 @@ def test_a_model_that_cannot_be_loaded(site: Path, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("site")
 def test_a_folder_without_a_vocabulary(tmp_path: Path) -> None:
     path = folder(tmp_path / "model", {"model_type": "x"})
-    with pytest.raises(UsageError, match="names no vocab_size"):
+    with pytest.raises(UsageError, match="has no vocab_size"):
         time_tests(MlxTiming(folder=str(path), tests=(GENERATE,), seed=1))
 
 

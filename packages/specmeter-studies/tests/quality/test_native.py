@@ -86,7 +86,7 @@ def test_with_a_stride_the_last_running_value_counts(tmp_path: Path) -> None:
 
 
 def test_a_text_too_short_for_the_tool(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="600 tokens; llama-perplexity wants 1024"):
+    with pytest.raises(UsageError, match="600 tokens; llama-perplexity needs 1024"):
         run(acting(tmp_path, TOO_SHORT))
 
 
@@ -128,14 +128,14 @@ def test_a_tool_that_ends_before_all_is_written_runs_again(tmp_path: Path, outpu
 
 
 def test_a_tool_that_never_writes_all_is_given_up(tmp_path: Path) -> None:
-    with pytest.raises(EngineProtocolError, match="no perplexity in what it printed, 3 times"):
+    with pytest.raises(EngineProtocolError, match="printed no perplexity in 3 runs"):
         run(hasty(tmp_path, PLAIN, "", times=3))
     assert (tmp_path / "runs").read_text(encoding="utf-8") == "\n" * 3
 
 
 @pytest.mark.parametrize("written", ["", "you need at least 1024 tokens to evaluate\n"])
 def test_that_the_text_is_too_short_may_come_late(tmp_path: Path, written: str) -> None:
-    with pytest.raises(UsageError, match="600 tokens; llama-perplexity wants 1024"):
+    with pytest.raises(UsageError, match="600 tokens; llama-perplexity needs 1024"):
         run(hasty(tmp_path, TOO_SHORT, written, times=1))
 
 
@@ -191,7 +191,7 @@ def test_tools_are_found_beside_the_server_or_on_the_path(tmp_path: Path, monkey
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     monkeypatch.setenv("SPECMETER_LLAMA_SERVER", str(tmp_path / "llama-server"))
     assert find_tool("llama-perplexity", "auto") == tmp_path / "llama-perplexity"
-    with pytest.raises(EngineStartError, match="there is no llama-bench"):
+    with pytest.raises(EngineStartError, match="no llama-bench"):
         find_tool("llama-bench", "auto")
     monkeypatch.delenv("SPECMETER_LLAMA_SERVER")
     monkeypatch.setenv("PATH", os.pathsep.join([str(tmp_path / "empty"), str(tmp_path)]))
@@ -241,7 +241,7 @@ def test_the_real_tool_says_the_same(name: str, context: int, stride: int) -> No
 @needs_perplexity
 def test_the_real_tool_and_a_text_that_is_too_short() -> None:
     settings = EngineSettings(context=512, threads=1)
-    with pytest.raises(UsageError, match="llama-perplexity wants 1024"):
+    with pytest.raises(UsageError, match="llama-perplexity needs 1024"):
         native_perplexity(
             real("llama-perplexity"), model("bench:draft-small"), short_text()[:2000], settings, 0, lambda *_: None
         )

@@ -129,7 +129,7 @@ def test_what_was_complete_is_kept_when_an_engine_fails(
         (["--rates", "--depths", "0,x"], "not a list of whole numbers"),
         (["--rates", "--depths", ""], "not a list of whole numbers"),
         (["--rates", "--depths", ",".join(map(str, range(30)))], "give 20 at most"),
-        (["--context", "8192", "--text", "TEXT"], "one window takes 8192"),
+        (["--context", "8192", "--text", "TEXT"], "one window needs 8192"),
         (["--text", "TEXT.absent"], "cannot be read"),
     ],
 )

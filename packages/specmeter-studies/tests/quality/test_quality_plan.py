@@ -106,14 +106,17 @@ def test_without_mlx_the_same_families_as_gguf_files(monkeypatch: pytest.MonkeyP
     [
         ({"models": {"a": {"made_from": "b", "type": "Q8_0"}}}, "'b' is not another model of the plan"),
         ({"models": {"a": {"type": "Q8_0"}}}, "give a `reference`"),
-        ({"models": {"a": {"reference": "x", "type": "../x"}}}, "is not made here; use one of F16, BF16, Q8_0, Q6_K"),
+        (
+            {"models": {"a": {"reference": "x", "type": "../x"}}},
+            "cannot be made here; use one of F16, BF16, Q8_0, Q6_K",
+        ),
         ({"models": {"a": {"reference": "x", "only_source": True}}}, "nothing would be measured"),
         ({"models": {}}, "models"),
         ({"tests": ["tg"]}, "is not a test; write pp512"),
         ({"tests": ["tg128 @ d99999999999"]}, "is not a test"),
         ({"score": False, "tests": []}, "nothing to measure"),
-        ({"engine": "mlx"}, "MLX models are not made here"),
-        ({"engine": "mlx", "models": {"a": "x"}}, "timed, not scored"),
+        ({"engine": "mlx"}, "MLX models cannot be made here"),
+        ({"engine": "mlx", "models": {"a": "x"}}, "perplexity of MLX models cannot be measured"),
         ({"windws": 3}, "did you mean 'windows'"),
     ],
 )
@@ -129,7 +132,7 @@ def test_plans_that_cannot_be(tmp_path: Path, change: dict[str, object], said: s
 def test_an_empty_plan_is_told_how_plans_begin(tmp_path: Path) -> None:
     path = tmp_path / "empty.yaml"
     path.write_text("", encoding="utf-8")
-    with pytest.raises(ExperimentError, match="the quality plan has to be a mapping of keys; it is empty") as caught:
+    with pytest.raises(ExperimentError, match="the quality plan must be a mapping of keys; it is empty") as caught:
         load_plan(str(path))
     assert "quality.md" in str(caught.value)
 
@@ -253,7 +256,7 @@ def test_the_command_goes_on_with_an_interrupted_report(
         (["bench:dense", "--plan", "qat-vs-ptq"], "MODEL: not with --plan"),
         (["--plan", "qat-vs-ptq", "--context", "64"], "--context: not with --plan"),
         (["--plan", "qat-vs-pt"], "did you mean qat-vs-ptq"),
-        (["--plan", "qat-vs-ptq", "--variant", "absent"], "has no variant"),
+        (["--plan", "qat-vs-ptq", "--variant", "absent"], "no such variant"),
         (["bench:dense", "--variant", "bench"], "--variant, --set: only with --plan"),
         ([], "no model given"),
     ],

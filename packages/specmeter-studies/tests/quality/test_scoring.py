@@ -134,7 +134,7 @@ def test_a_child_says_the_same() -> None:
 def test_what_a_child_cannot_do_is_told_as_it_is() -> None:
     settings = EngineSettings(context=512, threads=1)
     order = Scoring(model=model("bench:draft-small").path, settings=settings, text="Too short.")
-    with pytest.raises(UsageError, match="one window takes 512"):
+    with pytest.raises(UsageError, match="one window needs 512"):
         score_apart(order, lambda *_: None)
 
 

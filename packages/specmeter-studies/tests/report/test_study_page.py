@@ -247,7 +247,7 @@ def test_figures_and_tables_of_a_published_study(folder: Path) -> None:
 
 def test_what_cannot_be_shown_is_said_with_the_choice(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["report", "--published", "moe-307"]) == 2
-    assert "choose one of: moe-306, apple-quant-ladder" in capsys.readouterr().err
+    assert "use one of: moe-306, apple-quant-ladder" in capsys.readouterr().err
     assert invoke(["report", "latest", "--published", "moe-306"]) == 2
     assert "leave out RUN" in capsys.readouterr().err
     (folder / "probe.json").write_text("{}", encoding="utf-8")

@@ -142,22 +142,20 @@ def explain(
         found.append(account.model_copy(update={"prediction": predictions.get(arm.id)}))
     if not found and report.summary.requests_ok and all(arm.load is not None for arm in report.arms):
         raise UsageError(
-            f"{run.folder}: its time cannot be divided: under load a forward serves several requests",
-            fix="see `specmeter show`; measure without `load:` to learn where the time of a token goes",
+            f"{run.folder}: time per token cannot be split: under load, a forward pass serves several requests",
+            fix="measure with one client (without `load:`) to see where the time goes",
         )
     if not found and report.summary.requests_ok:
         raise UsageError(
-            f"{run.folder}: its time cannot be divided: the engine does not tell {TRUTHS['drafts']}",
-            fix="measure with an engine that does; `specmeter engines` lists what each can tell",
+            f"{run.folder}: time per token cannot be split: the engine does not report {TRUTHS['drafts']}",
+            fix="use an engine that does; `specmeter engines` lists them",
         )
     if not found and report.busy is not None and not report.state.planned:
         raise UsageError(f"{run.folder}: all blocks were excluded: {report.busy.what}", fix=str(report.remedy or ""))
     if not found:
         raise UsageError(
-            f"{run.folder}: nothing was measured yet",
-            fix="wait for it: it is being measured"
-            if report.written
-            else "give the command again that began it; it resumes the run",
+            f"{run.folder}: nothing has been measured yet",
+            fix="wait: the run is in progress" if report.written else "run the same command again to resume it",
         )
     return Account(report.name, tuple(found), probe_name if probes else None)
 
@@ -182,7 +180,7 @@ def probes_by_arm(
     if not found:
         draft = f" with {probe.draft.reference}" if probe.draft else ""
         raise UsageError(
-            f"{name}: is a probe of {probe.target.reference}{draft}, which no arm of this run used",
+            f"{name}: a probe of {probe.target.reference}{draft}, which this run did not use",
             fix="probe the run's own models, or leave --probe out",
         )
     return found
@@ -249,7 +247,7 @@ def _account(
 def _price(
     probe: Probe | None, probe_name: str | None, steps: StepProbe | None, *, steady: bool
 ) -> Callable[[float], tuple[float, Message] | None]:
-    """(forwards that verifying so many tokens costs, what says so): by the run's own steps as predictions have them,
+    """(forwards that verifying this many tokens costs, what says so): by the run's own steps as predictions have them,
     beyond their reach by the probe."""
     own = verification(steps, steady=steady)
 

@@ -54,7 +54,7 @@ def ceilings(
         probe = probes.get(arm.arm_id)
         cheapest = _cheapest(probe.target_ms, asked[arm.arm_id].gamma) if probe else None
         if cheapest is not None:
-            method = "tau over the cheapest forward of a step, as probed"
+            method = "tau over the cheapest forward pass of a step, as probed"
             most = quotient(arm.tau, cheapest, unit="x", method=method)
             if arm.speedup.point <= most.point:
                 found[arm.arm_id] = Ceiling(speedup=most, cheapest_forward=cheapest.point)
@@ -62,7 +62,7 @@ def ceilings(
         target = asked[arm.arm_id].target
         if arm.speedup.point <= arm.tau.point and (target not in refuted or longest(arm.arm_id) < refuted[target]):
             tau = arm.tau.model_copy(
-                update={"unit": "x", "method": f"tau, where no forward is cheaper; {arm.tau.method}"}
+                update={"unit": "x", "method": f"tau, if no forward pass is cheaper; {arm.tau.method}"}
             )
             found[arm.arm_id] = Ceiling(speedup=tau, cheapest_forward=None)
     return found

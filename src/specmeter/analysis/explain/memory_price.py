@@ -30,7 +30,7 @@ TYPES: Mapping[str, float] = {
 }  # fmt: skip
 """Bits per weight of llama.cpp's usual types, few to many."""
 _BETTER = 1.02
-"""A type that holds so many times the bits is another one, not the same with other rows."""
+"""A type that holds this many times the bits is another one, not the same with other rows."""
 
 
 class OtherQuantization(Record):

@@ -13,7 +13,7 @@ Logs have no line for plain forwards, so step times serve if nearly every forwar
 accounts for is the remainder, which is shown and may be negative.
 
 By `step times` and `difference` nothing measures verification: it is what is left. So it is held against the most that
-it can have cost: by the run's own steps, else by a probe, else by computing each token by itself (`most`).
+it can have cost: by the run's own steps, else by a probe, else by computing each token on its own (`most`).
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _covers(curve: CostCurve, tokens: int) -> bool:
 
 
 def _forwards(curve: CostCurve, counts: dict[int, int]) -> float:
-    """Milliseconds of so many forwards over so many tokens each."""
+    """Milliseconds of this many forwards over this many tokens each."""
     if not counts:
         return 0.0
     return float(np.dot(curve.ms_at(list(counts)), list(counts.values())))

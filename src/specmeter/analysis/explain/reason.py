@@ -8,7 +8,8 @@ would help most is the reason:
     verification    verifying the drafts took as long as decoding one token
     drafting        drafts cost nothing
     restoring       rejected tokens were forgotten at no cost
-    rest            choosing tokens and whatever else happens in a step took no longer than in plain decoding
+    rest            choosing tokens and whatever else happens in a step took no longer than in decoding without
+    speculation
 
 All of them from means per step, which is exact: S = tau / cost, as in `theory.cost`. That S is the ratio of all tokens
 over all time; the speedup of a run is the geometric mean over its units. A replay is part of the step that it repairs,
@@ -163,8 +164,8 @@ def _why(name: ReasonName, it: MeanRound, experts: ExpertUse | None, priced: tup
 
 
 def _because(it: MeanRound, experts: ExpertUse | None) -> Message:
-    """Why several tokens cost more than one, as far as that explains it: each token is computed by itself, and may read
-    experts that no other token read."""
+    """Why several tokens cost more than one, as far as that explains it: each token is computed on its own, and may
+    read experts that no other token read."""
     compute = Message("account.compute")
     if it.verification > SAME * it.verified:
         return Message("account.beyond", cause=compute, most=it.verified)

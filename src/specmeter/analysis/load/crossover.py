@@ -104,7 +104,7 @@ def way(arm: Arm) -> str:
 
 
 def crossovers(summary: RunSummary, arms: Sequence[Arm], cells: LoadTable) -> tuple[Crossover, ...]:
-    """For each target and depth: all ways of drafting together, then each of several by itself."""
+    """For each target and depth: all ways of drafting together, then each of several on its own."""
     by_id = {arm.arm_id: arm for arm in summary.arms if arm.speedup is not None and arm.cost_probe is None}
     plain = {arm.id: way(arm) for arm in arms}
     groups: dict[tuple[str, int, str], dict[str, list[Arm]]] = {}
@@ -152,7 +152,7 @@ def _curve(name: str, arms: Sequence[Arm], summaries: Mapping[str, ArmSummary], 
 
 
 def _sign(speedup: Estimate, loads: int) -> Sign:
-    """What is shown at one of so many loads."""
+    """What is shown at one of this many loads."""
     if speedup.n < least_units(loads):
         return "open"
     together = simultaneous(speedup, loads)
@@ -191,7 +191,7 @@ def _crossover(target: str, depth: int, curves: Sequence[_Curve], cells: LoadTab
 
 
 def _course(loads: Sequence[AtLoad], ways: int) -> Course:
-    """What the loads of one of so many ways show; `stops` and `starts` where a gain or a loss comes first.
+    """What the loads of one of this many ways show; `stops` and `starts` where a gain or a loss comes first.
 
     That the best of several ways gains is shown by an interval that holds for all of them; that none gains by each
     one's own.

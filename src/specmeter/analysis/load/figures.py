@@ -62,55 +62,53 @@ class CellFigures(Record):
     """A cell under load in numbers; all but the first lines are of its steady window."""
 
     invocation: int
-    """Run of the whole experiment, from 0."""
+    """Repetition of the whole experiment, from 0."""
     block: int
-    """Pass over all arms, from 0."""
+    """Block, from 0."""
     arm_id: str
-    """The arm."""
+    """Id of the configuration."""
     session_id: str
-    """The session that answered."""
+    """Id of the session."""
     complete: bool
-    """Whether every request came to an end; a cell that did not is told and does not count."""
+    """Whether every request finished; incomplete measurements do not count."""
     no_window: NoWindow | None
-    """Why there is no steady window; None where there is one. Without it, all that follows from it is 0 or missing."""
+    """Why there is no steady window; if there is none, all values derived from it are 0 or missing."""
     requests: int
-    """Requests that were answered in the whole cell."""
+    """Requests answered in the whole measurement."""
     failed: int
     """Requests that failed."""
     duration_ms: float
-    """Of the whole cell."""
+    """Duration of the whole measurement."""
     slots: int
-    """Requests that the engine works on at once."""
+    """Requests that the engine processes in parallel."""
     busy_slots: float | None
-    """Slots busy in a forward, mean over the cell; None where the engine does not count them."""
+    """Mean number of busy slots per forward pass; None if the engine does not count them."""
     forwards: float | None
-    """Forwards of the engine in the cell."""
+    """Forward passes of the engine."""
     late_ms: float
-    """The most by which the client sent a request too late."""
+    """Largest delay of the client in sending a request."""
     late_sum_ms: float
-    """By how much it sent all of them too late, added up."""
+    """Sum of these delays."""
     client_cores: float
-    """CPU time of specmeter over the cell's time: 0.02 is a fiftieth of one core."""
+    """CPU time of specmeter / duration: 0.02 is 2% of one core."""
     window_ms: float
-    """Length of the steady window; where fillers kept clients busy, the share of it that the requests' time has in that
-    of all clients."""
+    """Length of the steady window; with filler requests, only the share of it spent on measured requests."""
     tokens: int
-    """Tokens that arrive in it."""
+    """Tokens that arrive in the window."""
     requests_done: float
-    """Requests by their part: tokens in the window over the request's tokens, added up."""
+    """Requests done in the window; a request counts by the share of its tokens in the window."""
     requests_good: float | None
-    """The same of those that meet the `slo`; None without one."""
+    """The same for requests that meet the `slo`; None without an `slo`."""
     request_ms: float
-    """Time of all requests in flight, added up: over `window_ms` it is how many are in flight."""
+    """Sum of the time of all requests in the window."""
     decode_tokens: int
-    """Tokens after the first of their request."""
+    """Tokens in the window, without the first of each request."""
     decode_ms: float
-    """Time of all requests between first and last token, added up: over `decode_tokens` it is the time per output
-    token."""
+    """Sum of the time between first and last token; divided by `decode_tokens`: time per output token."""
     full_tokens: int | None
-    """Tokens of the parts in which every client is decoding; None in an open loop."""
+    """Tokens while all clients are decoding; None in an open loop."""
     full_ms: float | None
-    """Length of these parts."""
+    """Time during which all clients are decoding."""
     ttft: Latency | None
     """Time to first token, of requests that were due in the window; None where there are none."""
     ttft_sent: Latency | None
@@ -122,7 +120,7 @@ class CellFigures(Record):
     e2el: Latency | None
     """End-to-end latency, of requests that were due there."""
     queued_ms: float | None
-    """Mean time that requests due in the window waited for the engine to begin; None where it does not say."""
+    """Mean time in the engine's queue, for requests due in the window; None if the engine does not report it."""
 
     @property
     def counts(self) -> bool:

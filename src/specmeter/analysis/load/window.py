@@ -1,8 +1,8 @@
 """The steady window of a cell under load: when it begins and ends, and what lies inside it.
 
-It begins when the first request has ended and every client has begun; with one client, when the cell does. Closed loop:
-it ends when the first client finds the queue empty, at the end of its last request. Open loop: it ends with the last
-arrival. What lies before is ramp, what lies after is drain; neither counts.
+It begins when the first request has ended and every client has started; with one client, when the cell does. Closed
+loop: it ends when the first client finds the queue empty, at the end of its last request. Open loop: it ends with the
+last arrival. What lies before is ramp, what lies after is drain; neither counts.
 
 If fillers keep the clients busy (`record.Filler`), the window is all that lies between the first and the last moment of
 a request of the run. Each of these counts as a whole, by Little's law: with N busy clients, the run's requests have the
@@ -95,7 +95,7 @@ def overlap(begin: Floats, end: Floats, window: Window) -> Floats:
 
 
 def in_flight_ms(times: CellTimes, window: Window) -> Floats:
-    """How many ms each request was in flight inside the window. A client that failed one goes on with the next, so a
+    """How many ms each request was in flight inside the window. A client that failed one continues with the next, so a
     failed request is in flight until then; in an open loop nothing says how long it was, and it counts nothing."""
     order = np.lexsort((times.due, times.client))
     upcoming = np.full(len(order), np.nan)
@@ -118,8 +118,8 @@ def within(arrivals: Floats, spans: Floats) -> int:
 
 
 def decoding_spans(times: CellTimes, window: Window, clients: int) -> Floats:
-    """(k, 2): the parts of the window in which so many clients, all of them or one for each slot, are between the first
-    and the last token of a request, so that no prompt is processed and no slot rests."""
+    """(k, 2): the parts of the window in which this many clients, all of them or one for each slot, are between the
+    first and the last token of a request, so that no prompt is processed and no slot rests."""
     told: Bools = times.tokens > 0
     at = np.concatenate([times.first[told], times.last[told]])
     change = np.concatenate([np.ones(told.sum(), np.int64), -np.ones(told.sum(), np.int64)])

@@ -41,7 +41,7 @@ class AtClients(Record):
 
     @property
     def best(self) -> AtGamma | None:
-        """The gamma with the highest speedup; None where none gains."""
+        """The draft length with the highest speedup; None if none gains."""
         best = max(self.by_gamma, key=lambda at: at.speedup.point)
         return best if best.speedup.point > 1 else None
 
@@ -50,9 +50,9 @@ class LoadForecast(Record):
     """Predictions over clients and gamma, from one source of costs and one of acceptance; while decoding."""
 
     cost: Message
-    """Where costs are from."""
+    """Source of the costs."""
     acceptance: Message
-    """Where acceptance is from."""
+    """Source of the acceptance rate."""
     loads: tuple[AtClients, ...]
     """The fewest clients first."""
 
@@ -76,13 +76,13 @@ def with_prompts(speedup: Estimate, share: float) -> Estimate:
 
 
 def covers(probe: Probe, clients: float) -> bool:
-    """Whether forwards over so many sequences were measured, or over fewer and more."""
+    """Whether forwards over this many sequences were measured, or over fewer and more."""
     known = surface_of(probe)
     return known is not None and bool(known.sequences[0] <= clients <= known.sequences[-1])
 
 
 def probed_at(probe: Probe, basis: Message, clients: float) -> Costs:
-    """Costs at so many clients, from the T(b, n) of a probe, which `basis` names.
+    """Costs at this many clients, from the T(b, n) of a probe, which `basis` names.
 
     What drafts cost there was not measured: drawn from between forwards over all requests that grow as the target's do,
     and one request after the other. Raises `UsageError` for clients beyond those that were measured.
@@ -92,7 +92,7 @@ def probed_at(probe: Probe, basis: Message, clients: float) -> Costs:
     known = surface_of(probe)
     if known is None:
         raise UsageError(
-            f"{basis}: it has no forwards over several sequences, and {clients:g} clients are asked for",
+            f"{basis}: no costs for several sequences, which {clients:g} clients need",
             fix="probe with --batch 1,2,4,8",
         )
     curve = known.curve(clients)
@@ -149,7 +149,7 @@ def over_clients(
     """Predictions at each number of `clients` and each gamma. Raises `UsageError` as `predict` does, and for no
     clients."""
     if not clients:
-        raise UsageError("clients: there are none", fix="give at least one number of clients")
+        raise UsageError("clients: none given", fix="give at least one number of clients")
     counts = sorted(set(clients))
     found = [predict(acceptance, costs_at(count), gammas, by_model=by_model) for count in counts]
     return LoadForecast(

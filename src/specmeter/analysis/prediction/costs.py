@@ -54,7 +54,7 @@ that take rows in pairs make every second length dear: rounds agree in that, and
 CALM = 2 * STEP
 """Costs with less noise than this are taken as they are."""
 _TWICE = 2.0
-"""Neighbours that lie so many times as far from a line as noise explains are not noise."""
+"""Neighbours that lie this many times as far from a line as noise explains are not noise."""
 _MEDIAN = 0.6745
 """Of the size of a normal error, in standard deviations."""
 _FEW = 5
@@ -247,7 +247,7 @@ def stepped(
     if disturbed:  # only what was measured side by side: a baseline of other minutes was disturbed otherwise
         plain_ms = None
     if not probe.rounds:
-        raise UsageError(f"there is no probe: {probe.failure}", fix="measure it again")
+        raise UsageError(f"the probe failed: {probe.failure}", fix="run `specmeter probe` again")
     steady = not stops_early
     known, points = _step_points(probe, plain_ms, steady=steady)
     # Lengths that were timed one by one lie apart, and kernels change between them: bends are no noise.
@@ -302,7 +302,7 @@ def with_disturbed(probe: StepProbe) -> StepProbe:
 
 
 def verification(probe: StepProbe | None, *, steady: bool = True) -> Callable[[float], float | None]:
-    """What verifying so many tokens cost, in plain tokens, by steps that were measured in the run itself, all of one
+    """What verifying this many tokens cost, in plain tokens, by steps that were measured in the run itself, all of one
     length (`steady`) or not: on straight lines between measured lengths. None beyond the longest, and where drafting
     was not measured apart from it."""
     probe = None if probe is None else with_disturbed(probe)
@@ -319,7 +319,7 @@ def verification(probe: StepProbe | None, *, steady: bool = True) -> Callable[[f
 
 def _step_points(probe: StepProbe, plain_ms: float | None, *, steady: bool) -> tuple[Floats, Floats]:
     """(tokens drafted, cost of such a step in plain tokens), ascending; `steady`: of steps that follow one as long,
-    where that was told apart."""
+    where that was distinguished."""
     timed = [it for it in probe.rounds if steady and it.steady_ms] or probe.rounds
     plain = [math.log(it.plain_ms) for it in timed]
     level = fmean(plain)
@@ -406,7 +406,7 @@ def _normal(deviation: float, draws: int, columns: int, rng: Generator) -> Float
 
 
 def _along(known: Floats, values: Floats, wanted: Floats) -> Floats:
-    """On straight lines between known places; beyond the last one it goes on with the slope of the second half."""
+    """On straight lines between known places; beyond the last one it continues with the slope of the second half."""
     place = np.clip(np.searchsorted(known, wanted, side="right") - 1, 0, len(known) - 2)
     share = np.minimum((wanted - known[place]) / (known[place + 1] - known[place]), 1.0)
     found = values[:, place] * (1 - share) + values[:, place + 1] * share
@@ -420,7 +420,7 @@ def _along(known: Floats, values: Floats, wanted: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Unknowns:
-    """Ranges of what bytes do not say; each (low, high), drawn for every prediction anew."""
+    """Ranges of what bytes do not say; each (low, high), drawn for every prediction again."""
 
     bandwidth: tuple[float, float] = (0.5, 0.9)
     """Share of the peak bandwidth that decoding reaches."""

@@ -6,13 +6,13 @@
 Both become `Yields`, drawn for every gamma at once. Counted steps hold for another gamma by following one step token by
 token:
 
-    h_j = P(the drafter goes on to token j | tokens 1 .. j-1 were drafted and accepted)
+    h_j = P(the drafter continues to token j | tokens 1 .. j-1 were drafted and accepted)
     a_j = P(token j is accepted | it was drafted and all before it were accepted)
     E[accepted] = sum over j <= gamma of  h_1 a_1 h_2 a_2 ... h_j a_j
 
 h is 1 for a draft model without `p_min`; for n-gram methods h_1 is how often there is a draft at all. What a step costs
 depends on the length of its draft whatever was accepted, so P(drafted >= j) is counted too. Beyond `Yields.measured`
-the rates of the last half of the positions go on (docs/explanation/prediction.md).
+the rates of the last half of the positions continue (docs/explanation/prediction.md).
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Yields:
     """Drawn for gamma = 1 .. columns; row 0 is the point."""
 
     reached: Floats
-    """P(accepted >= j) of a step that may draft so many. Shape (draws, gamma)."""
+    """P(accepted >= j) of a step that may draft this many. Shape (draws, gamma)."""
     drafted: Floats
     """P(drafted >= j). Shape (draws, gamma)."""
     rates: Floats
     """P(token j is accepted | drafted, and all before it accepted). Shape (draws, gamma)."""
     measured: int
-    """Positions up to here were measured or given; the rest goes on from them."""
+    """Positions up to here were measured or given; the rest continues from them."""
 
     def tau(self, gamma: int) -> Floats:
         """Tokens emitted per step. Shape (draws,)."""
@@ -89,8 +89,8 @@ class Given:
     """Acceptance as stated: full drafts, each token accepted with the conditional rate of its position.
 
     `low` and `high` are the rates between which the truth is taken to lie, all positions together; the last position
-    goes on. `hits` is how often a step has a draft at all, with its range. Raises `UsageError` for a value that is not
-    a probability.
+    continues. `hits` is how often a step has a draft at all, with its range. Raises `UsageError` for a value that is
+    not a probability.
     """
 
     rates: tuple[float, ...]
@@ -102,11 +102,11 @@ class Given:
 
     def __post_init__(self) -> None:
         if not self.rates:
-            raise UsageError("acceptance: there is no rate", fix="give alpha, or one rate for each position")
+            raise UsageError("acceptance: no rate given", fix="give alpha, or one rate for each position")
         for rates in (self.rates, self.low, self.high, self.hits):
             probabilities("acceptance", rates)
         if any(rates and len(rates) != len(self.rates) for rates in (self.low, self.high)):
-            raise UsageError("acceptance: the range has another length than the rates", fix="give a range for each")
+            raise UsageError("acceptance: one range is needed for each rate", fix="give a range for each rate")
 
     @classmethod
     def alpha(
@@ -166,12 +166,12 @@ def count_steps(reply: Reply, gamma: int) -> Steps:
 
 @dataclass
 class Counted:
-    """Steps that were measured, by prompt; more may be added while a run goes on."""
+    """Steps that were measured, by prompt; more may be added while a run continues."""
 
     prompts: dict[str, Steps] = field(default_factory=dict[str, Steps])
     basis: Message = field(default_factory=lambda: Message("rates.measured"))
     other_prompts: int | None = None
-    """Of so many other prompts of the kind is predicted; None: of the very same ones, whose texts are known."""
+    """Of this many other prompts of the kind is predicted; None: of the very same ones, whose texts are known."""
     replayed: bool = False
     """Not counted but followed on the texts: exactly what the arm would do."""
 
@@ -193,7 +193,9 @@ class Counted:
         """Raises `UsageError` where no step was measured."""
         known = min(self.longest, longest)
         if not any(steps.total() for steps in self.prompts.values()):
-            raise UsageError("acceptance: no step was measured", fix="take another source, or measure an arm first")
+            raise UsageError(
+                "acceptance: no steps were measured", fix="use another source, or measure a configuration first"
+            )
         counts = np.stack([_tally(steps, known) for steps in self.prompts.values()])
         # Of the very prompts that were counted every draw is the point.
         every, draws = draws, 1 if self.other_prompts is None else draws

@@ -50,7 +50,7 @@ _COST_SETTINGS = (
 
 
 class CostProber(Protocol):
-    """Finds out what a run does not show by itself; `laboratory.pre_measure.Scout` is one."""
+    """Finds out what a run does not show on its own; `laboratory.pre_measure.Scout` is one."""
 
     def price(self, arm: Arm) -> StepProbe | None:
         """What its steps cost; None where that is not to be measured."""
@@ -235,7 +235,10 @@ class Forecaster:
             said: dict[str, Value] = {"drafted": seen.drafted, "prompts": len(seen.prompts), "further": further}
             return seen, Message("rates.of_arms", arms=tuple(self._sources[key]), **said)
         if arm.policy is not None:
-            raise UsageError(f"the policy {arm.policy} decides about draft lengths while it runs", fix="measure it")
+            raise UsageError(
+                f"the policy {arm.policy} chooses draft lengths while running, so it cannot be predicted",
+                fix="measure it",
+            )
         looks_up = arm.draft is None and all(method.startswith("ngram") for method in arm.methods)
         given = assumed(by_model=not looks_up)
         return given, given.basis
@@ -339,7 +342,7 @@ def refuse_misfit(probe: Probe, name: str, models: Mapping[str, ModelIdentity], 
     ):
         draft = f" with {probe.draft.reference}" if probe.draft else ""
         raise UsageError(
-            f"{name}: is a probe of {probe.target.reference}{draft}, which no arm of this experiment runs",
+            f"{name}: a probe of {probe.target.reference}{draft}, which this experiment does not use",
             fix="probe the experiment's own models, or leave --probe out",
         )
 

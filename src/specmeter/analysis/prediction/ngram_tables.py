@@ -1,6 +1,6 @@
 """What llama.cpp's n-gram methods with tables of their own draft, request after request of one session.
 
-A table goes on from one request to the next, so what is drafted depends on the requests before: they are followed in
+A table continues from one request to the next, so what is drafted depends on the requests before: they are followed in
 their order, warm-ups first, from an empty table.
 
 `NgramMap`    `ngram-map-k` and, with values, `ngram-map-k4v`: places of n-grams, and how much of what followed there
@@ -43,7 +43,7 @@ class NgramTable(Protocol):
         ...
 
     def accept(self, accepted: int) -> None:
-        """So many tokens of the last draft, which was not empty, were accepted."""
+        """This many tokens of the last draft, which was not empty, were accepted."""
         ...
 
 
@@ -236,7 +236,7 @@ def _map_hash(tokens: Tokens) -> int:
 _MOD_SIZE = 4 * 1024 * 1024
 _MOD_FACTOR = 6_364_136_223_846_793_005
 _CHUNK = 32
-"""Generated tokens are taken in when there are more than so many new ones."""
+"""Generated tokens are taken in when there are more than this many new ones."""
 
 
 _LOW, _LOW_IN_A_ROW = 0.25, 5

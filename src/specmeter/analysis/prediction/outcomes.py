@@ -13,18 +13,18 @@ class PredictionOutcome(Record):
 
     prediction: Prediction
     measured: Estimate | None
-    """The arm's speedup, with the interval to cite; None where it has none, or none that can be believed."""
+    """The arm's speedup with the interval to cite; None if there is no trustworthy one."""
 
     @property
     def error(self) -> float | None:
-        """predicted / measured - 1; None without one of the two."""
+        """predicted / measured - 1; None if one is missing."""
         if self.prediction.speedup is None or self.measured is None:
             return None
         return self.prediction.speedup.point / self.measured.point - 1
 
     @property
     def inside(self) -> bool | None:
-        """Whether the measured point lies within the predicted interval; None where that cannot be said."""
+        """Whether the measured value is in the predicted interval; None if unknown."""
         predicted = self.prediction.speedup
         if predicted is None or self.measured is None or predicted.low is None or predicted.high is None:
             return None

@@ -44,21 +44,24 @@ def costs_of(
     """Costs from a probe, which is `named` so, or from the catalogue: one of the two. `flag` says how the caller writes
     the name of an argument. Raises `UsageError` for both, neither, or half of one."""
     if context < 1:
-        raise UsageError(f"{flag('context')} {context}: must be at least 1", fix="give the tokens that came before")
+        raise UsageError(
+            f"{flag('context')} {context}: must be at least 1", fix="give the number of tokens already in the context"
+        )
     if no_draft and (draft_model is not None or draft_format is not None):
         raise UsageError(
             f"{flag('no_draft')} contradicts {flag('draft_model')} and {flag('draft_format')}",
-            fix="leave out one or the other: n-grams need no draft",
+            fix="leave one of them out: n-grams need no draft model",
         )
     if (probe is None) == (device is None and model is None):
         raise UsageError(
-            "give either a probe, or a device with a model",
-            fix=f"{flag('probe')} FILE, or {flag('device')} NAME {flag('model')} NAME {flag('format')} FORMAT",
+            "no costs given: a probe, or a device with a model, is needed",
+            fix=f"use {flag('probe')} FILE, or {flag('device')} NAME {flag('model')} NAME {flag('format')} FORMAT",
         )
     if probe is not None:
         if draft_model is not None:
             raise UsageError(
-                f"{flag('draft_model')} belongs to the catalogue", fix="probe the target together with its draft"
+                f"{flag('draft_model')} only works with the catalogue",
+                fix="probe the target model together with its draft model",
             )
         target = probe.target.reference
         if probe.draft is None:
@@ -66,7 +69,7 @@ def costs_of(
         return probed(probe, Message("costs.of_pair", probe=named, target=target, draft=probe.draft.reference))
     if device is None or model is None:
         missing = flag("device" if device is None else "model")
-        raise UsageError(f"{missing} is missing", fix=f"the catalogue needs {flag('device')} and {flag('model')}")
+        raise UsageError(f"{missing} is missing", fix=f"give both {flag('device')} and {flag('model')}")
     return catalogued(device, model, number_format, draft_model, draft_format, context)
 
 
@@ -85,12 +88,13 @@ def acceptance_of(
     given. Raises `UsageError` for more than one of these, and for what is not a probability."""
     if sum(source is not None for source in (alpha, rates, run)) > 1:
         raise UsageError(
-            "acceptance is given more than once",
+            "the acceptance rate is given more than once",
             fix=f"give one of {flag('alpha')}, {flag('rates')} and {flag('acceptance_from')}",
         )
     if run is None and (kind is not None or arm_id is not None):
         raise UsageError(
-            f"{flag('kind')} and {flag('arm')} choose from a run", fix=f"give {flag('acceptance_from')} with them"
+            f"{flag('kind')} and {flag('arm')} only select within a run",
+            fix=f"give {flag('acceptance_from')} with them",
         )
     if alpha is not None:
         return Given.alpha(probabilities(flag("alpha"), alpha))
@@ -142,7 +146,8 @@ def _one(name: str) -> DeviceEntry:
     found = named_device(name)
     if len(found) > 1:
         raise UsageError(
-            f"device {name!r} may be {', '.join(device.name for device in found)}", fix="name one of them in full"
+            f"device {name!r} is ambiguous: {', '.join(device.name for device in found)}",
+            fix="give one of these names in full",
         )
     return next(iter(found))
 
@@ -174,19 +179,19 @@ def of_run(
     if len(ways) != 1:
         shown = ", ".join(arm.id for arm in fitting[:6]) or ", ".join(arm.id for arm in arms[:6]) or "no arm"
         if ways:
-            problem, fix = "several of its arms could be meant", "name one with --arm"
+            problem, fix = "several of its arms could be meant", "select one with --arm"
         elif alike:
             problem, fix = "its arms run other models than the probe", "take a probe of its models, or give --alpha"
         elif by_model:
             problem, fix = "none of its arms drafts with a model", "give --no-draft, or acceptance by --alpha"
         else:
-            problem, fix = "none of its arms drafts without a model", "name the draft model, or give --alpha"
+            problem, fix = "none of its arms drafts without a model", "give the draft model, or --alpha"
         raise UsageError(f"{run.folder}: {problem} ({shown})", fix=fix)
     names = [name for name in (fitting[0].target, fitting[0].draft) if name is not None]
     if random := [name for name in names if models[name].timing_only]:
         raise UsageError(
-            f"{run.folder}: {random[0]} has random weights, so its acceptance means nothing",
-            fix="take a run of trained models",
+            f"{run.folder}: {random[0]} has random weights, so its acceptance rate means nothing",
+            fix="use a run of trained models",
         )
     counted = _count(run, fitting, kind)
     first = fitting[0].id
@@ -202,7 +207,7 @@ def _only(arm_id: str, arms: Sequence[Arm]) -> list[Arm]:
     found = [arm for arm in arms if arm.id == arm_id]
     if not found:
         raise UsageError(
-            f"--arm {arm_id}: is not a speculating arm of the run",
+            f"--arm {arm_id}: not a speculating configuration of this run",
             fix=f"use one of {', '.join(arm.id for arm in arms[:12]) or 'another run'}",
         )
     return found
@@ -224,10 +229,10 @@ def _count(run: RunReader, arms: Iterable[Arm], kind: str | None) -> Counted:
             counted.add(request.prompt_id, count_steps(request.reply, gamma))
     if kind is not None and kind not in kinds:
         raise UsageError(
-            f"{run.folder}: no prompt of kind {kind!r}", fix=f"use one of {', '.join(sorted(kinds)) or 'another run'}"
+            f"{run.folder}: no prompt type {kind!r}", fix=f"use one of {', '.join(sorted(kinds)) or 'another run'}"
         )
     if not counted.drafted:
-        raise UsageError(f"{run.folder}: nothing was drafted there", fix="take an arm that drafts, or give --alpha")
+        raise UsageError(f"{run.folder}: nothing was drafted", fix="use a configuration that drafts, or give --alpha")
     return counted
 
 

@@ -30,22 +30,22 @@ _HALVINGS = 30
 
 
 class Parts(Record):
-    """What a step costs, in plain tokens; points."""
+    """Cost of a step, in single-token forward passes of the target."""
 
     draft: float
-    """Making drafts."""
+    """Drafting."""
     verify: float
-    """The target's forward over the drafts and one token more."""
+    """The target's forward pass over the draft tokens and one more."""
     restore: float
-    """Restoring and replaying a recurrent target's state."""
+    """Restoring and replaying the state of a recurrent target."""
     rest: float
-    """Choosing tokens and the like."""
+    """Sampling and other work."""
     first: float = 0.0
-    """Its share of what the first step of a request takes beyond the others: a draft model reads the prompt in it."""
+    """Share of the extra cost of a request's first step, in which the draft model reads the prompt."""
 
     @property
     def total(self) -> float:
-        """The whole step."""
+        """Total."""
         return self.draft + self.verify + self.restore + self.rest + self.first
 
 
@@ -53,17 +53,17 @@ PARTS = tuple(Parts.model_fields)
 
 
 class AtGamma(Record):
-    """What is predicted for one gamma."""
+    """Prediction for one draft length."""
 
     gamma: int
     speedup: Estimate
     tau: float
-    """Tokens emitted per step, forwards without a draft among the steps; a replay belongs to its step."""
+    """Tokens per step, including steps without a draft; a replay belongs to its step."""
     drafted: float
-    """Tokens drafted per step."""
+    """Draft tokens per step."""
     parts: Parts
     extrapolated: bool
-    """Acceptance or cost was not measured for drafts this long, and goes on from shorter ones."""
+    """Whether acceptance or cost was extrapolated from shorter drafts."""
 
 
 class Surface(Record):
@@ -81,20 +81,20 @@ class Surface(Record):
 
 @dataclass(frozen=True)
 class Predicted:
-    """Predictions for several gammas from one source of costs and one of acceptance."""
+    """Predictions for several draft lengths from one source of costs and one of acceptance."""
 
     by_gamma: tuple[AtGamma, ...]
     """One per draft length, the shortest first."""
     cost: Message
-    """Where costs are from."""
+    """Source of the costs."""
     acceptance: Message
-    """Where acceptance is from."""
+    """Source of the acceptance rate."""
     recurrent: bool
-    """The target restores a checkpoint after each rejection, and replays what was accepted."""
+    """Whether the target restores a checkpoint after each rejection and replays accepted tokens."""
 
     @property
     def best(self) -> AtGamma | None:
-        """The gamma with the highest speedup; None where none gains."""
+        """The draft length with the highest speedup; None if none gains."""
         best = max(self.by_gamma, key=lambda at: at.speedup.point)
         return best if best.speedup.point > 1 else None
 
@@ -119,8 +119,8 @@ def draw_costs(costs: Costs, gamma: int, *, by_model: bool, rng: Generator) -> D
     """
     if by_model and not costs.has_draft:
         raise UsageError(
-            f"{costs.basis}: it does not say what the draft model costs",
-            fix="probe the target together with its draft, or name the draft model",
+            f"{costs.basis}: the cost of the draft model is unknown",
+            fix="probe the target model together with its draft model, or give the draft model",
         )
     return costs.draw(gamma, DRAWS, rng, by_model)
 
@@ -158,7 +158,7 @@ def surface(costs: Costs, gammas: Sequence[int], alphas: Sequence[float], *, by_
 def check_gammas(gammas: Sequence[int]) -> tuple[int, ...]:
     """`gammas` in order, each once. Raises `UsageError` for none, or for a value that is not a draft length."""
     if not gammas:
-        raise UsageError("gamma: there is none", fix="give at least one draft length")
+        raise UsageError("gamma: no draft length given", fix="give at least one draft length")
     values = np.atleast_1d(numbers("gamma", list(gammas), least=1, most=LONGEST, whole=True))
     return tuple(sorted({int(value) for value in values}))
 

@@ -54,5 +54,5 @@ def _text(name: str) -> str:
 
 def _known(name: str) -> str:
     if name not in _TABLES:
-        raise UsageError(f"no published study is called {name!r}", fix=f"choose one of: {', '.join(_TABLES)}")
+        raise UsageError(f"{name!r}: no such published study", fix=f"use one of: {', '.join(_TABLES)}")
     return name

@@ -1,10 +1,10 @@
 """What benchmarks of single requests write: `llama-bench`, SPEED-Bench, ik_llama.cpp's spec bench, and Spec-Bench.
 
-*llama-bench* of llama.cpp, in all its forms: `-o csv`, `json`, `jsonl`, `md` and `sql`. Every row is plain decoding
-(`tg`), prompt processing (`pp`), or both (`pg`), averaged over repetitions: `avg_ts` is the mean of their rates, tokens
-per second; `avg_ns` the mean of their times. `model_size` is the sum of all tensors in bytes, which every token reads
-only where the model is dense: a mixture of experts is told by its name (`qwen3moe 30B.A3B`). The tokens are random
-ones, which such a model may decode faster than text.
+*llama-bench* of llama.cpp, in all its forms: `-o csv`, `json`, `jsonl`, `md` and `sql`. Every row is decoding without
+speculation (`tg`), prompt processing (`pp`), or both (`pg`), averaged over repetitions: `avg_ts` is the mean of their
+rates, tokens per second; `avg_ns` the mean of their times. `model_size` is the sum of all tensors in bytes, which every
+token reads only where the model is dense: a mixture of experts is told by its name (`qwen3moe 30B.A3B`). The tokens are
+random ones, which such a model may decode faster than text.
 
 *llama-spec-bench* of ik_llama.cpp, `--output-format jsonl` (examples/spec-bench, 8337e4c, August 2026). A line per
 attempt, compact (`task`, `decode_tps`, `stages`) or with `--output-details` (`timing`, `tokens`, `variant`,
@@ -26,10 +26,10 @@ Printed, per task and `overall`:
     Speedup ratio:  2.21
 
 or, over several runs, `Tokens per second: Mean result: 84.2, Std result: 0.4`. Its accepted tokens are those of a step
-with the target's own (1 for plain decoding). Its rates are means over prompts of each prompt's rate, the time of the
-prompt included, and its speedup is the ratio of these means; the baseline's tokens are counted by tokenizing its text
-again. Answer files (JSON Lines) have a line per question: `choices[0]` with `new_tokens` and `wall_time` (seconds) of
-each turn, and `accept_lengths`, one per step.
+with the target's own (1 for decoding without speculation). Its rates are means over prompts of each prompt's rate, the
+time of the prompt included, and its speedup is the ratio of these means; the baseline's tokens are counted by
+tokenizing its text again. Answer files (JSON Lines) have a line per question: `choices[0]` with `new_tokens` and
+`wall_time` (seconds) of each turn, and `accept_lengths`, one per step.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def read_llama_bench(path: Path) -> Iterator[Claim]:
         found = True
         yield from _from_grid(grid, path, devices)
     if not found:
-        raise UsageError(f"{path}: no test of llama-bench in it", fix="give the output of llama-bench -o csv")
+        raise UsageError(f"{path}: contains no llama-bench test", fix="give the output of llama-bench -o csv")
 
 
 LLAMA_BENCH = Importer(sniff_llama_bench, read_llama_bench)
@@ -310,7 +310,9 @@ def read_speed_bench(path: Path) -> Iterator[Claim]:
     whole = parse_json(read_text(path))
     if not isinstance(whole, dict):
         reason = whole if isinstance(whole, Message) else "a list"
-        raise UsageError(f"{path}: not JSON of speed_bench.py: {reason}", fix="give the whole file of --output")
+        raise UsageError(
+            f"{path}: not JSON from speed_bench.py: {reason}", fix="give the complete file that --output wrote"
+        )
     document = cast("dict[str, object]", whole)
     config = inner(document, "config")
 

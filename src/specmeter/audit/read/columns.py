@@ -265,11 +265,11 @@ _SIDES = (
         r"|after)(?=_|$)"
     ),
 )
-"""How plain decoding and decoding with drafts are told apart in a heading."""
+"""How decoding without speculation and decoding with drafts are distinguished in a heading."""
 _OF_PLAIN = {"decode_rate": "baseline_rate", "ms_per_token": "baseline_ms_per_token", "wall_ms": "baseline_wall_ms"}
-"""Quantity -> column of the same by plain decoding."""
+"""Quantity -> column of the same without speculation."""
 _UNSAID: dict[str, str] = dict.fromkeys(("decode", "decoding", "generation", "gen", "eval"), "tps")
-"""Units of what is called like this beside its like by plain decoding, where none is said."""
+"""Units of what is called like this beside its like without speculation, where none is said."""
 _AS_RATE = {"predicted_ms": "decode_rate", "prompt_ms": "prompt_rate", "wall_ms": "decode_rate"}
 """Column of a time -> column of what it is called in tokens per second: `Decode (tok/s)`."""
 
@@ -381,7 +381,7 @@ def _plain(text: str) -> list[tuple[list[str], str]]:
 
 
 _BARE_UNITS = frozenset({"", "tps", "t", "tok", "tokens", "ms", "s", "x", "gb", "gb_s", "k"})
-"""What stands beside a Chinese heading as its unit and says nothing by itself."""
+"""What stands beside a Chinese heading as its unit and says nothing on its own."""
 
 
 def _words(text: str) -> list[str]:
@@ -450,7 +450,7 @@ _GROUPED: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"gain|uplift|提升", re.I), "change"),
     (re.compile(r"accept(?:ance|ed)?[ _-]len(?:gth)?|a\.len|接受长度", re.I), "acceptance_length"),
 )
-"""How a heading that begins with the name of a method or data set may go on."""
+"""How a heading that begins with the name of a method or data set may continue."""
 
 
 def is_overall(group: str) -> bool:
@@ -546,7 +546,7 @@ def in_english(text: str) -> str:
     return "".join(out)
 
 
-# --- what plain decoding is called ------------------------------------------------------------------------------------
+# --- what decoding without speculation is called ----------------------------------------------------------------------
 
 _PLAIN = re.compile(
     r"none|no|off|disabled|base|baselines?(?: (?:ar|decoding|\d+|rerun|run \d+))?|reference|plain(?: decoding)?"

@@ -51,14 +51,14 @@ def read_text(path: Path) -> str:
     """
     raw = _read(path, MAX_BYTES)
     if len(raw) > MAX_BYTES:
-        raise UsageError(f"{path}: more than {size(MAX_BYTES)}", fix="split the file, or keep the columns needed")
+        raise UsageError(f"{path}: more than {size(MAX_BYTES)}", fix="split the file, or remove unneeded columns")
     text = _decode(raw, path).replace("\r\n", "\n").replace("\r", "\n")
     if "\0" in text:
         raise UsageError(
-            f"{path}: holds nul bytes, so it is not text", fix="export the results as CSV, JSON or Markdown"
+            f"{path}: contains NUL bytes, so it is not text", fix="export the results as CSV, JSON or Markdown"
         )
     if not text.strip():
-        raise UsageError(f"{path}: is empty", fix="name a file with results")
+        raise UsageError(f"{path}: is empty", fix="pass a file with results")
     return text
 
 
@@ -76,10 +76,10 @@ def refuse_binary(path: Path) -> None:
     raw = _read(path, _HEAD_BYTES)
     if len(raw) <= _HEAD_BYTES and not raw.strip(b" \t\r\n\0\xef\xbb\xbf"):
         why = "holds only nul bytes" if b"\0" in raw else "is empty"
-        raise UsageError(f"{path}: {why}", fix="name a file with results")
+        raise UsageError(f"{path}: {why}", fix="pass a file with results")
     odd = len(raw) - len(raw.translate(None, _CONTROL))
     if raw.startswith(_BINARY) or (odd > len(raw) * _MAX_CONTROL and not raw.startswith(_UTF_16)):
-        raise UsageError(f"{path}: is a compressed or binary file", fix="unpack it, or export it as CSV")
+        raise UsageError(f"{path}: is a compressed or binary file", fix="decompress it, or export the results as CSV")
 
 
 def _read(path: Path, most: int) -> bytes:
@@ -88,12 +88,12 @@ def _read(path: Path, most: int) -> bytes:
         with open_regular(path) as stream:
             return stream.read(most + 1)
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})", fix="name a file that is there") from None
+        raise UsageError(f"{path}: cannot be read ({error.strerror})", fix="check the path") from None
 
 
 def _decode(raw: bytes, path: Path) -> str:
     if raw.startswith(_BINARY):
-        raise UsageError(f"{path}: is a compressed or binary file", fix="unpack it, or export it as CSV")
+        raise UsageError(f"{path}: is a compressed or binary file", fix="decompress it, or export the results as CSV")
     encoding = "utf-16" if raw.startswith(_UTF_16) else "utf-8-sig"
     try:
         return raw.decode(encoding)
@@ -139,7 +139,7 @@ def is_json(text: str) -> bool:
 
 
 def _begins_with_objects(text: str) -> bool:
-    """Whether one of the first two lines is an object by itself."""
+    """Whether one of the first two lines is an object on its own."""
     first = islice((line for line in StringIO(text) if line.strip()), 2)
     return any(isinstance(parse_json(line), dict) for line in first)
 
@@ -155,7 +155,7 @@ def _list(whole: object, path: Path) -> list[object]:
         ]
         lists = [rows for rows in inner if rows and isinstance(rows[0], dict)]
         return lists[0] if len(lists) == 1 else [cast("object", whole)]
-    raise UsageError(f"{path}: JSON, but no object or list of objects", fix='write [{"speedup": 1.2, ...}, ...]')
+    raise UsageError(f"{path}: JSON, but not an object or a list of objects", fix='write [{"speedup": 1.2, ...}, ...]')
 
 
 def _as_object(item: object) -> dict[str, object] | Message:
@@ -356,7 +356,7 @@ def parse_number(cell: str, *, decimal_comma: bool = False) -> Number | None:
 
 
 def _range_from(rest: str, low: float, decimal_comma: bool) -> tuple[float, float, str] | None:
-    """(middle, half, what follows) where a number goes on as a range: `-0.94`, `x-1.6x`, ` % to 80 %`."""
+    """(middle, half, what follows) where a number continues as a range: `-0.94`, `x-1.6x`, ` % to 80 %`."""
     dash = re.match(r"[%x×]?" + _RANGE.pattern, rest)
     match = None if dash is None else re.match(_NUMBER.pattern, rest[dash.end() :])
     if dash is None or match is None or match["sign"] or match["exponent"]:

@@ -84,7 +84,7 @@ class Below:
         self._held: dict[int, tuple[int, str]] = {}  # column -> (rows still to fill, text)
 
     def hold(self, column: int, rows: int, text: str) -> None:
-        """A cell of so many rows, the one it stands in included, takes this column."""
+        """A cell of this many rows, the one it stands in included, takes this column."""
         if rows > 1:
             self._held[column] = (min(rows, MAX_ROWS) - 1, text)
         else:
@@ -109,9 +109,9 @@ def make_grid(
     levels = [list(cells) for _, cells in rows[:count]]
     width = max(map(len, levels), default=0)
     if width > MAX_COLUMNS:
-        raise UsageError(f"{path or 'the table'}: more than {MAX_COLUMNS:,} columns", fix="keep the columns needed")
+        raise UsageError(f"{path or 'the table'}: more than {MAX_COLUMNS:,} columns", fix="remove unneeded columns")
     if sum(len(cells) for _, cells in rows) > MAX_CELLS:
-        raise UsageError(f"{path or 'the table'}: more than {MAX_CELLS:,} cells", fix="keep the columns needed")
+        raise UsageError(f"{path or 'the table'}: more than {MAX_CELLS:,} cells", fix="remove unneeded columns")
     levels = [level + [""] * (width - len(level)) for level in levels]
     if not spans:
         for upper, lower in pairwise(levels):

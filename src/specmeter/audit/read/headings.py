@@ -116,7 +116,7 @@ def refuse_unknown_names(grids: Sequence[Grid], path: Path, options: TableOption
         asked += [(f"{flag} {name}", name in texts or name in known) for name in names]
     for option, found in asked:
         if not found:
-            raise UsageError(f"{path}: {option[:80]}: there is no such heading", fix=f"use one of {there}")
+            raise UsageError(f"{path}: {option[:80]}: no such column heading", fix=f"use one of {there}")
 
 
 def read_headings(grid: Grid, path: Path, options: TableOptions) -> Headings:
@@ -242,7 +242,7 @@ def _chosen(grid: Grid, options: TableOptions) -> dict[int, Heading]:
         known = column(name)
         if known is None:
             names = ", ".join(item.name for item in COLUMNS)
-            raise UsageError(f"--column {name}: there is no column {name!r}", fix=f"use one of {names}")
+            raise UsageError(f"--column {name}: no such column {name!r}", fix=f"use one of {names}")
         if text in grid.headings:
             said = understand(text)
             found[grid.headings.index(text)] = Heading(known.name, known, said.unit if said else "")
@@ -326,7 +326,7 @@ _MIN_LENGTHS = 3
 
 
 _COUNTED = re.compile(r"accept|/ *\d+ *$|τ|\btau\b|\blen", re.I)
-"""Of a heading that begins with a method and goes on with tokens, not with a rate: `DFlash2 accepted/8`."""
+"""Of a heading that begins with a method and continues with tokens, not with a rate: `DFlash2 accepted/8`."""
 
 
 def _tells_rows_apart(grid: Grid, index: int) -> bool:
@@ -358,7 +358,8 @@ def _with_prefixes(parts: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
 
 def _without_clashes(readings: list[ColumnReading], unknown: list[str], where: str) -> list[ColumnReading]:
-    """Each column once in its group; columns told apart by their parentheses (`Speedup (MTP)`) are groups of their own.
+    """Each column once in its group; columns distinguished by their parentheses (`Speedup (MTP)`) are groups of their
+    own.
 
     Raises `UsageError` for two columns of numbers that are the same thing.
     """

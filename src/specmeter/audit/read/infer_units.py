@@ -42,12 +42,12 @@ def table_options(
         if known is None or not heading:
             raise UsageError(
                 f"{flag('column')} {f'{name}={heading}'!r}: not of the form NAME=HEADING with a known NAME",
-                fix=f"NAME is one of {', '.join(column.name for column in COLUMNS)}",
+                fix=f"use one of these names: {', '.join(column.name for column in COLUMNS)}",
             )
         chosen[known.name] = heading
     if both := set(percent) & set(fraction):
         raise UsageError(
-            f"{flag('percent')} and {flag('fraction')} both name {min(both)!r}", fix="a column is one of the two"
+            f"{flag('percent')} and {flag('fraction')} both list {min(both)!r}", fix="remove it from one of the two"
         )
     return TableOptions(tuple(percent), tuple(fraction), chosen)
 
@@ -358,7 +358,7 @@ def infer_methods(grid: Grid, readings: list[ColumnReading]) -> None:
 
 
 _OF_ANYTHING = {"off", "no", "none", "disabled", "base", "original", "plain", "reference"}
-"""Names of plain decoding that other settings have, too."""
+"""Names of decoding without speculation that other settings have, too."""
 
 
 def is_of_quality(reading: ColumnReading, beside: Sequence[str], unknown: list[str]) -> bool:

@@ -145,7 +145,7 @@ class _Request:
     longest: int = 0
     """Most tokens of a draft that was traced."""
     statistics: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
-    """Per method: (requests begun, drafts verified) since the server started."""
+    """Per method: (requests started, drafts verified) since the server started."""
     unread: str = ""
     """A line with its times that cannot be read."""
 

@@ -7,7 +7,7 @@ Both programs draft, verify and sample in one process and print at the end what 
     n_accept    draft tokens that the target's own choice confirmed
 
 They never look at the return value of a forward pass. When one fails, the loop samples the logits of the last one that
-did not, and every count goes on as if nothing had happened. What really took place follows from arithmetic:
+did not, and every count continues as if nothing had happened. What really took place follows from arithmetic:
 
 *Rounds.* Each round emits the tokens it accepts and one more; the first token of all comes from the prompt. So there
 were R = n_predict - 1 - n_accept verifications after it, whatever the drafts looked like. (`-simple` verifies the last

@@ -65,14 +65,16 @@ def _tables(text: str, lines: list[str], path: Path) -> list[Grid]:
     """Those that a page marks as such. Raises `UsageError` for one that is too large."""
     found = [*read_latex(text, path), *read_html(text, path)]
     if not found and (longest := max(map(len, lines))) > MAX_LINE:
-        raise UsageError(f"{path}: a line of {longest:,} characters", fix="this is not a table of results")
+        raise UsageError(
+            f"{path}: a line of {longest:,} characters", fix="pass a table of results as CSV, JSON or Markdown"
+        )
     return [*found, *_markdown(lines, path), *read_drawn(lines, path)]
 
 
 def _from_csv(lines: list[str], path: Path) -> Grid:
     kept = [(number, line) for number, line in enumerate(lines, start=1) if line.strip() and not line.startswith("#")]
     if not kept:
-        raise UsageError(f"{path}: holds only comments", fix="name a file with results")
+        raise UsageError(f"{path}: contains only comments", fix="pass a file with results")
     first = max(kept[:HEADING_ROWS], key=lambda line: _known_in(line[1]))[1]
     delimiter = max(_DELIMITERS, key=lambda mark: (_known(first, mark), first.count(mark)))
     origin = [number for number, _ in kept]
@@ -86,7 +88,7 @@ def _from_csv(lines: list[str], path: Path) -> Grid:
     except csv.Error as error:
         where = f"line {origin[min(before, len(origin) - 1)]}"
         raise UsageError(
-            f"{path}: not CSV: {error} ({where})", fix="close every quote, and separate fields by commas"
+            f"{path}: not CSV: {error} ({where})", fix="close every quote, and separate fields with commas"
         ) from None
     grid = make_grid(rows, path)
     if delimiter == ";":
@@ -201,7 +203,9 @@ def _html_tables(text: str, path: Path) -> Iterator[tuple[int, str]]:
     """(line, HTML) of each table, those in the cells of others after them; none deeper than `_HTML_DEPTH`."""
     starts, ends, closed = _tags(text)
     if len(starts) > MAX_TABLES:
-        raise UsageError(f"{path}: more than {MAX_TABLES} tables", fix="save the part with results by itself")
+        raise UsageError(
+            f"{path}: more than {MAX_TABLES} tables", fix="save the part with the results as a file of its own"
+        )
     line, counted = 1, 0
     for at in starts:
         line, counted = line + text.count("\n", counted, at), at
@@ -212,7 +216,7 @@ def _html_tables(text: str, path: Path) -> Iterator[tuple[int, str]]:
         if end - at > MAX_HTML_TABLE:
             raise UsageError(
                 f"{path}: the table at line {line} has more than {size(MAX_HTML_TABLE)}, or no end",
-                fix="save the table by itself, as CSV",
+                fix="save only this table, as CSV",
             )
         yield line, text[at:end]
 
@@ -343,7 +347,7 @@ class _TableReader(HTMLParser):
         if self._cells > MAX_CELLS:
             raise UsageError(
                 f"{self._path}: the table at line {self._first} has more than {MAX_CELLS:,} cells",
-                fix="save the table by itself, as CSV",
+                fix="save only this table, as CSV",
             )
         line.cells.append(self._cell)
 

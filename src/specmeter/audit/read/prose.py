@@ -148,7 +148,8 @@ _SENTENCE = re.compile(r"(?<=[.;!?])\s+")
 
 
 def read_prose(lines: Sequence[str]) -> Iterator[Grid]:
-    """A table of one row for each claim. In a list an item that tells plain decoding alone is the others' baseline."""
+    """A table of one row for each claim. In a list an item that tells decoding without speculation alone is the others'
+    baseline."""
     found, plain, end = 0, "", 0
     for number, paragraph, after in _paragraphs(lines):
         plain, end = plain if number == end else "", after
@@ -168,7 +169,7 @@ def read_prose(lines: Sequence[str]) -> Iterator[Grid]:
 
 
 def _plain_alone(text: str) -> str | None:
-    """The speed of an item that tells of plain decoding and nothing else: `baseline: 23 t/s`."""
+    """The speed of an item that tells of decoding without speculation and nothing else: `baseline: 23 t/s`."""
     rates = _RATES.one.findall(text)
     told = _is_plain(text) and not (_OF_PROMPTS.search(text) or re.search(r"accept|with\b|接受", text, re.I))
     return rates[0] if len(rates) == 1 and told else None

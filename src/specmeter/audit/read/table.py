@@ -122,14 +122,13 @@ def read_table(text: str, path: Path, options: TableOptions) -> Iterator[Claim]:
     pair_with_baselines(together)
     yield from (row.claim for row in together)
     if found and not any(grid.rows or grid.faults for grid in grids):
-        raise UsageError(f"{path}: headings, but no row below them", fix="name a file with results")
+        raise UsageError(f"{path}: headings without rows", fix="pass a file with results")
     if not found:
         names = ", ".join(item.name for item in COLUMNS)
         seen = ", ".join(repr(text[:40]) for text in grids[0].headings[:12])
         raise UsageError(
-            f"{path}: no column of it is known (found: {seen})",
-            fix=f"name the columns, for example `speedup`, `gamma`, `acceptance`; known: {names}; "
-            "or say which is which with --column NAME=HEADING",
+            f"{path}: no known column (found: {seen or 'none'})",
+            fix=f"rename columns to known names ({names}), or map them with --column NAME=HEADING",
         )
 
 
@@ -308,7 +307,7 @@ def _read_pair(text: str, fields: Fields, reading: ColumnReading) -> bool:
 
 
 def _read_both_sides(cell: str, reading: ColumnReading, fields: Fields, grid: Grid) -> bool:
-    """Whether a cell holds plain decoding's rate and that with drafts, `22.7 → 40.6`; both are then read."""
+    """Whether a cell holds the baseline's rate and that with drafts, `22.7 → 40.6`; both are then read."""
     sides = re.split(r"\s(?:→|->)\s", cell.strip("*_` "))
     if reading.name not in {"decode_rate", "change"} or len(sides) != 2 or "baseline_rate" in fields.values:
         return False

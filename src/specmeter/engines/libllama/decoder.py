@@ -104,7 +104,8 @@ class Decoder:
         rng: np.random.Generator | None = None,
         tap: RoutingTap | None = None,
     ) -> None:
-        """Without a `drafter` this is plain decoding. `rng` draws above temperature 0 (default: of `generation.seed`).
+        """Without a `drafter` this is decoding without speculation. `rng` draws above temperature 0 (default: of
+        `generation.seed`).
 
         Drafts have at most `gamma` tokens. Drafts shorter than `gamma_min` are thrown away. With `tap`, the experts of
         every step are recorded. Raises `ExperimentError` when the target's context gives back too few rows for any
@@ -121,7 +122,7 @@ class Decoder:
         self._most_drafted = min(gamma, target.most_rows - 1)
         if drafter is not None and target.most_rows < 2:
             raise ExperimentError(
-                f"a batch of {target.context.batch_size} tokens has no room for a draft",
+                f"a batch of {target.context.batch_size} tokens is too small for draft tokens",
                 fix="set engine.batch to gamma + 1",
             )
 
@@ -135,7 +136,7 @@ class Decoder:
     def work(self, prompt: Sequence[int], *, progress: Progress | None = None) -> Work[Generated]:
         """`generate` as forwards that are asked for one by one, and may be shared with other texts.
 
-        The prompt is processed at the first `next`, by itself. A step's `verify_ms` is the time of the whole forward,
+        The prompt is processed at the first `next`, on its own. A step's `verify_ms` is the time of the whole forward,
         shared or not; `other_ms` has all waiting: until the others have drafted, and for their prompts.
         """
         target, out = self._target, Generated(prompt_n=len(prompt))

@@ -68,7 +68,7 @@ class ModelDrafter:
         self._rng = drawn
         self._p_min = p_min
         self._sure = 0
-        """So many tokens in memory are known to be those of the text."""
+        """This many tokens in memory are known to be those of the text."""
         self._tried: list[int] = []
         """Tokens in memory behind them: drafts whose outcome is not known yet."""
         self._checkpoint: Checkpoint | None = None
@@ -190,7 +190,7 @@ class Oracle:
         self._prompt = 0
 
     def foretell(self, continuation: Sequence[int]) -> None:
-        """What the target says after the next prompt, by plain decoding."""
+        """What the target says after the next prompt, without speculation."""
         self._continuation = continuation
 
     def begin(self, prompt: Sequence[int]) -> None:
@@ -215,4 +215,6 @@ class Oracle:
             other = (token + step) % self._vocabulary_size
             if other not in self._forbidden:
                 return other
-        raise ExperimentError("the vocabulary has only one token, so no error can be planted", fix="use a real model")
+        raise ExperimentError(
+            "the vocabulary has only one token, so no error can be planted", fix="use a real target model"
+        )

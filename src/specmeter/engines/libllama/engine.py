@@ -88,7 +88,7 @@ class LibllamaEngine:
 
     @cached_property
     def _about(self) -> dict[str, Any]:
-        fix = "see `specmeter doctor`; the engine `embedded` may work where this one does not"
+        fix = "run `specmeter doctor`, or use the engine `embedded`"
         try:
             done = subprocess.run(
                 [*_CHILD, "--identify"],
@@ -113,8 +113,8 @@ def examine(_: Host) -> EngineStatus:
         return EngineStatus(
             "limited",
             error.message,
-            "only needed to time every step: the engines `embedded` and `native` do without. Install the pinned wheel "
-            "again, or set SPECMETER_LIBLLAMA to a libllama of the same version",
+            "only needed for timing every step: reinstall the pinned wheel, or set SPECMETER_LIBLLAMA to a libllama "
+            "of the same version",
         )
     return EngineStatus("ok", f"{identity.version} ({identity.binary})")
 
@@ -302,7 +302,7 @@ class LibllamaSession(ThreadedSession):
         log_path = self._process.log_path
         return EngineDiedError(
             f"the engine of arm {self._launch.arm.id} died (exit code {code}){quoted_log(log_path)}",
-            fix=f"see the whole log in {log_path}; exit code 137 often means that memory ran out",
+            fix=f"read the full log in {log_path}; exit code 137 usually means out of memory",
         )
 
 
@@ -392,7 +392,7 @@ def _reply(answer: Any) -> Reply:
         return Reply.model_validate(answer)
     except ValidationError as error:
         raise EngineProtocolError(
-            f"cannot read the engine's reply: {first_fault(error)}", fix="install specmeter again"
+            f"cannot read the engine's reply: {first_fault(error)}", fix="reinstall specmeter"
         ) from None
 
 
@@ -411,12 +411,12 @@ def _connect(launch: Launch, process: EngineProcess, port: int, key: bytes, dead
             process.wait(0.02)
         except (AuthenticationError, EOFError, OSError):
             raise EngineStartError(
-                f"what listens on port {port} is not the engine of arm {launch.arm.id}", fix="try again"
+                f"another program listens on port {port}, not the engine of arm {launch.arm.id}", fix="try again"
             ) from None
         else:
             at_once(client)
             return client
     raise EngineStartError(
         f"the engine of arm {launch.arm.id} did not answer within {launch.start_timeout_s:g} s",
-        fix=f"see its log in {Path(launch.log_path)}",
+        fix=f"read its log in {Path(launch.log_path)}",
     )

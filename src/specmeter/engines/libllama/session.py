@@ -145,7 +145,7 @@ class InProcessSession:
         return {"n_decode_total": self.target.calls - self._foretelling, **self._counted}
 
     def foretell(self, prompt: Prompt, generation: Generation, *, progress: Progress | None = None) -> None:
-        """For planted errors: find out by plain decoding what the target will say to `prompt`.
+        """For planted errors: find out without speculation what the target will say to `prompt`.
 
         `generate` does it itself if it was not done before, and then it counts as time that the client waits.
         """
@@ -212,7 +212,8 @@ class InProcessSession:
             generation = generation.model_copy(update={"max_tokens": prompt.max_tokens})
         if prompt.thinking is not None:
             raise EngineProtocolError(
-                f"{prompt.id}: `thinking` is an argument of the chat template, and llama.cpp's C interface runs none",
+                f"{prompt.id}: `thinking` is an argument of the chat template, which llama.cpp's C interface does "
+                "not run",
                 fix="use the engine `embedded` or `native`, or leave `thinking` out",
             )
         model = self.target.model
@@ -225,8 +226,8 @@ class InProcessSession:
             raise EngineProtocolError("the prompt is empty", fix="give a prompt of at least one token")
         if len(tokens) >= self.target.room:
             raise EngineProtocolError(
-                f"the prompt has {len(tokens)} tokens, and the context of {self.target.room} has no room for more",
-                fix="raise engine.context, which the slots share, or shorten the prompt",
+                f"the prompt has {len(tokens)} tokens, which fills the context of {self.target.room}",
+                fix="raise engine.context (slots share it), or shorten the prompt",
             )
         return tokens
 
@@ -268,7 +269,7 @@ class InProcessSession:
     def _continuation(
         self, tokens: Sequence[int], generation: Generation, text: str, progress: Progress | None, slot: int = 0
     ) -> list[int]:
-        """What the target says by plain decoding; not part of any measured time."""
+        """What the target says without speculation; not part of any measured time."""
         key = (text, generation.max_tokens)
         if key not in self._foretold:
             memory, before = self.target.sequences[slot], self.target.calls

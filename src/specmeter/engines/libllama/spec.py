@@ -20,11 +20,11 @@ def check_arm(arm: Arm, has_draft: bool) -> None:  # noqa: ARG001
     from_model = "draft-simple" in arm.methods
     if arm.p_min is not None and not from_model:
         raise ExperimentError(
-            f"{where}: p_min needs a draft model's probabilities, and {' + '.join(arm.methods)} has none",
-            fix="leave p_min out, or draft with draft-simple",
+            f"{where}: p_min needs a draft model; {' + '.join(arm.methods)} has no probabilities",
+            fix="leave p_min out, or use the method draft-simple",
         )
     if not arm.speculates and arm.rule:
-        raise ExperimentError(f"{where}: rule has no effect without a draft", fix="leave it out for plain decoding")
+        raise ExperimentError(f"{where}: rule has no effect without speculation", fix="leave it out")
     if arm.gamma_min is not None and arm.gamma_min > longest(arm):
         raise ExperimentError(
             f"{where}: gamma_min {arm.gamma_min} is above gamma {longest(arm)}: every draft would be discarded",
@@ -33,7 +33,7 @@ def check_arm(arm: Arm, has_draft: bool) -> None:  # noqa: ARG001
     batch = min(arm.engine.batch or 2048, arm.engine.full_context)
     if arm.speculates and longest(arm) >= batch:
         raise ExperimentError(
-            f"{where}: gamma {longest(arm)} and one token more do not fit in a batch of {batch}",
+            f"{where}: gamma {longest(arm)} plus one token does not fit in a batch of {batch}",
             fix=f"lower gamma, or set engine.batch (and engine.context) to {longest(arm) + 1} or more",
         )
     _check_slots(arm, where)
@@ -47,20 +47,21 @@ def _check_slots(arm: Arm, where: str) -> None:
         return
     if arm.engine.record_experts:
         raise ExperimentError(
-            f"{where}: engine.record_experts with {slots} slots: a forward's experts are those of several requests",
-            fix="use engine.slots: 1; `specmeter probe --batch` reads the experts of shared forwards",
+            f"{where}: engine.record_experts with {slots} slots: a forward pass would mix the experts of several "
+            "requests",
+            fix="use engine.slots: 1; for shared forward passes use `specmeter probe --batch`",
         )
     batch = min(arm.engine.batch or 2048, arm.engine.full_context)
     if slots * (longest(arm) + 1) > batch:
         raise ExperimentError(
-            f"{where}: {slots} slots with drafts of {longest(arm)} tokens do not fit in a batch of {batch}",
+            f"{where}: {slots} slots with {longest(arm)} draft tokens do not fit in a batch of {batch}",
             fix=f"lower gamma or engine.slots, or set engine.batch (and engine.context) to "
             f"{slots * (longest(arm) + 1)} or more",
         )
 
 
 def longest(arm: Arm) -> int:
-    """Most tokens that a draft of this arm may have; 0 for plain decoding."""
+    """Most tokens that a draft of this arm may have; 0 for decoding without speculation."""
     if not arm.speculates:
         return 0
     return arm.gamma or max(DRAFT_GAMMA if it == "draft-simple" else NGRAM_GAMMA for it in arm.methods)

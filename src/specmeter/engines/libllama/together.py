@@ -51,16 +51,16 @@ class _Flight:
 class Together:
     """Requests of one session that share its forwards, at most one for each slot; further ones wait, in order.
 
-        a request joins     as soon as a slot is free; its prompt is processed by itself, while the others wait
+        a request joins     as soon as a slot is free; its prompt is processed on its own, while the others wait
         draft               forwards of the draft model are shared by all that draft: the first tokens of all drafts
                             together, then the second ones, until the longest is done
         verify              one target forward over the last token and the draft of every request
         a request ends      and its slot is free before the next forward
 
-    Every request has a memory of its own (a sequence of the context), and its text is that of plain decoding up to near
-    ties: forwards over more tokens add up in another order. Requests that begin at once stay in step for as long as
-    each needs one target forward; where a recurrent state has to be replayed, the replay joins the next forward of the
-    others.
+    Every request has a memory of its own (a sequence of the context), and its text is that of decoding without
+    speculation up to near ties: forwards over more tokens add up in another order. Requests that begin at once stay in
+    step for as long as each needs one target forward; where a recurrent state has to be replayed, the replay joins the
+    next forward of the others.
 
     Orca's iteration-level scheduling: Yu et al. 2022, OSDI; as llama.cpp's server does it, which adds prompts to the
     forwards of others, so that a step of these takes longer than with others that decode.

@@ -76,7 +76,7 @@ def rejection(
     if draft_probs is not None and len(draft_probs) != len(drafted):
         raise UsageError(
             f"draft_probs has {len(draft_probs)} rows for {len(drafted)} drafted tokens",
-            fix="give the distribution that each token was drawn from, or None",
+            fix="give one distribution per draft token, or None",
         )
     for place, token in enumerate(drafted):
         target = target_probs[place]
@@ -89,7 +89,7 @@ def rejection(
         else:
             if not draft[token] > 0:
                 raise UsageError(
-                    f"drafted[{place}] is token {token}, which its own distribution gives no chance",
+                    f"drafted[{place}] is token {token}, which has probability 0 in its own distribution",
                     fix="give the distribution that the token was drawn from",
                 )
             if rng.random() * draft[token] < target[token]:
@@ -103,8 +103,8 @@ def rejection(
 def sample_match(drafted: Sequence[int], target_probs: TargetRows, rng: np.random.Generator) -> Verification:
     """llama.cpp's rule: draw the target's token at each place, accept while the draft is the same one.
 
-    One number of `rng` for each token that comes out, as in plain decoding: with the same seed the text is the same,
-    not only its distribution. `target_probs` has len(drafted) + 1 rows of shape (vocabulary,).
+    One number of `rng` for each token that comes out, as in decoding without speculation: with the same seed the text
+    is the same, not only its distribution. `target_probs` has len(drafted) + 1 rows of shape (vocabulary,).
     """
     _check(drafted, len(target_probs))
     for place, token in enumerate(drafted):
@@ -117,6 +117,6 @@ def sample_match(drafted: Sequence[int], target_probs: TargetRows, rng: np.rando
 def _check(drafted: Sequence[int], rows: int) -> None:
     if rows != len(drafted) + 1:
         raise UsageError(
-            f"{len(drafted)} drafted tokens need {len(drafted) + 1} rows of the target, not {rows}",
-            fix="give one row for each drafted token and one for the token after them",
+            f"{len(drafted)} draft tokens need {len(drafted) + 1} rows from the target, not {rows}",
+            fix="give one row per draft token and one more",
         )

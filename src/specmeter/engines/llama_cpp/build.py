@@ -65,8 +65,8 @@ def examine_embedded(host: Host) -> EngineStatus:
         return EngineStatus(
             "missing",
             error.message,
-            "reinstall specmeter's dependencies; the wheel needs a processor with AVX2 (x86) or ARMv8: on an older one "
-            f"build llama-server (`{BUILD_COMMAND} --tuned`) and use engine.kind: native",
+            "reinstall specmeter's dependencies; on a CPU without AVX2 (x86) or ARMv8, build llama-server "
+            "(`{BUILD_COMMAND} --tuned`) and use engine.kind: native",
         )
 
 
@@ -76,15 +76,14 @@ def status_of_wheel(identity: EngineIdentity, devices: tuple[Device, ...], host:
     if not unused or any(is_gpu(device.name) for device in devices):
         return EngineStatus("ok", identity.version, devices=devices, drives=drives(devices))
     cost = (
-        "it decodes about 8 % slower than a native build (measured on an AVX-512 machine)"
+        "about 8% slower than a native build (measured on an AVX-512 machine)"
         if "AVX512" in unused
         else "a native build may be faster"
     )
     return EngineStatus(
         "limited",
-        f"{identity.version}, built without {' '.join(unused)} of this processor: {cost}",
-        f"fine for comparisons within a run; for the machine's full speed `{BUILD_COMMAND} --tuned`, "
-        "then engine.kind: native",
+        f"{identity.version}, built without {' '.join(unused)} of this CPU: {cost}",
+        f"none needed for comparisons; for full speed, run `{BUILD_COMMAND} --tuned` and use engine.kind: native",
         devices,
         drives(devices),
     )
@@ -100,14 +99,14 @@ def examine_native(_: Host) -> EngineStatus:
         return EngineStatus(
             "missing",
             error.message,
-            f"only needed for {', '.join(_USES.values())}, and for GPUs that the wheel does not drive: "
-            f"`{BUILD_COMMAND}` makes all of them; or put llama-server on PATH, or set {BINARY_VARIABLE}",
+            f"run `{BUILD_COMMAND}`, put llama-server on PATH, or set {BINARY_VARIABLE} "
+            f"(only needed for GPUs without a wheel, {', '.join(_USES.values())})",
         )
     programs: dict[Program, Path | None] = {name: find_program(name, beside=Path(identity.binary)) for name in _USES}
     there = ", ".join(name for name, path in programs.items() if path is not None)
     told = f"llama-server {identity.version} ({identity.binary})" + (f", with {there}" if there else "")
     lacking = [f"{name} ({_USES[name]})" for name, path in programs.items() if path is None]
-    fix = f"`{BUILD_COMMAND}` builds what is missing: {', '.join(lacking)}" if lacking else ""
+    fix = f"run `{BUILD_COMMAND}` for {', '.join(lacking)}" if lacking else ""
     return EngineStatus("ok", told, fix, devices, drives(devices))
 
 
@@ -127,11 +126,11 @@ def gpu_fix(gpu: Gpu) -> str:
     if gpu.vendor == "NVIDIA" and gpu.driver is None:
         return "install NVIDIA's driver"
     if gpu.vendor == "Apple":
-        return "install with a Python built for arm64, not one that runs under Rosetta: that wheel has Metal"
+        return "use a Python for arm64, not one under Rosetta (only the arm64 wheel has Metal)"
     wheel = {"NVIDIA": "CUDA", "AMD": "ROCm (Linux) or Vulkan"}.get(gpu.vendor, "Vulkan")
     return (
-        f"install the {wheel} wheel of xllamacpp in the version that is installed now (section Installation of its "
-        f"README), or build a llama-server for it (`{BUILD_COMMAND} {_BUILD_FLAGS.get(gpu.vendor, '--vulkan')}`)"
+        f"install the {wheel} wheel of the installed version of xllamacpp (see Installation in its README), or build "
+        f"llama-server for this GPU (`{BUILD_COMMAND} {_BUILD_FLAGS.get(gpu.vendor, '--vulkan')}`)"
     )
 
 
@@ -231,8 +230,8 @@ def build(spec: BuildSpec, trial: Callable[[], str], heard: Heard) -> tools.Buil
     """
     for option in spec.cmake:
         if not re.fullmatch(r"-[DGATU]\s?[^\x00-\x1f]{1,1000}", option):
-            fix = "write --cmake=-DNAME=VALUE, as cmake has it"
-            raise UsageError(f"--cmake {option[:80]!r}: is not an option of cmake", fix=fix)
+            fix = "write --cmake=-DNAME=VALUE"
+            raise UsageError(f"--cmake {option[:80]!r}: not an option of cmake", fix=fix)
     # cmake would tell it after a download and in many lines, but on Windows it knows best where compilers lie.
     needs = ("cmake", *(() if os.name == "nt" else ("c++", "make")), *spec.backends)
     lacking = [
@@ -242,13 +241,13 @@ def build(spec: BuildSpec, trial: Callable[[], str], heard: Heard) -> tools.Buil
     ]
     if lacking:
         raise UsageError(
-            f"llama.cpp cannot be built here: there is no {', no '.join(what for what, _ in lacking)}",
+            f"llama.cpp cannot be built here: missing {', '.join(what for what, _ in lacking)}",
             fix="; ".join(fix for _, fix in lacking) + ", then run this command again",
         )
     if spec.source is not None and not all((spec.source / sign).is_file() for sign in _SIGNS):
         raise UsageError(
             f"--source {spec.source}: does not contain llama.cpp's sources ({', '.join(_SIGNS)})",
-            fix="name the folder that a clone of llama.cpp made",
+            fix="pass a clone of llama.cpp",
         )
     folder = spec.folder
     try:
@@ -256,11 +255,11 @@ def build(spec: BuildSpec, trial: Callable[[], str], heard: Heard) -> tools.Buil
         with locked_at_once(folder / "lock"):
             return _build(spec, folder, trial, heard)
     except BlockingIOError:
-        raise UsageError(f"{folder}: another process is building here", fix="wait until it has ended") from None
+        raise UsageError(f"{folder}: another process is building here", fix="wait until it ends") from None
     except OSError as error:
         raise UsageError(
             f"{folder}: cannot be written ({error.strerror or error})",
-            fix="free some space, or set SPECMETER_CACHE to a folder that can be written to",
+            fix="free some space, or set SPECMETER_CACHE to a writable folder",
         ) from None
 
 
@@ -282,7 +281,7 @@ def _build(spec: BuildSpec, folder: Path, trial: Callable[[], str], heard: Heard
             why = [line for line in lines if _WRONG.search(line)] or lines
             raise EngineError(
                 "\n  | ".join([f"{Path(command[0]).name} failed while {what} (exit code {code})", *why[-8:]]),
-                fix=f"its output is in {log}; the same command continues where it stopped",
+                fix=f"see its output in {log}; run the same command to continue from there",
             )
 
     source = spec.source.absolute() if spec.source else packaged_source(folder, run)
@@ -297,13 +296,13 @@ def _build(spec: BuildSpec, folder: Path, trial: Callable[[], str], heard: Heard
     run("compiling", ["cmake", "--build", str(tree), "--config", "Release", "-j", str(jobs), "--target", *targets])
     place = next((file.parent for file in sorted((tree / "bin").rglob("*")) if file.stem == "llama-server"), None)
     if place is None:
-        raise EngineError(f"{tree}: no llama-server was built", fix=f"see {log}")
+        raise EngineError(f"{tree}: no llama-server was built", fix=f"read {log}")
     try:  # a real model: processors claim what virtual machines trap
         run("trying what was built", [str(place / "llama-bench"), "-m", trial(), "-p", "8", "-n", "4", "-r", "1"])
         version = NativeEngine(place / "llama-server").identify().version
     except EngineError as error:
         fix = "build without --tuned" if spec.tuned else f"see {log}, and run it by hand"
-        raise EngineError(f"what was built does not run here: {error.message}", fix=fix) from None
+        raise EngineError(f"the built program does not run here: {error.message}", fix=fix) from None
     record = tools.BuildRecord(
         source=PACKAGE.replace("==", " ") if spec.source is None else str(spec.source.absolute()),
         version=version,
@@ -328,7 +327,7 @@ def packaged_source(folder: Path, run: Run) -> Path:
         except EngineError as error:
             raise EngineError(
                 f"the source package {PACKAGE} could not be downloaded: {error.message}",
-                fix="connect to a package index (pip's settings apply), or give sources: --source FOLDER",
+                fix="connect to a package index (pip's settings apply), or give the sources with --source FOLDER",
             ) from None
         archive = Path(name) / f"{NAME}.tar.gz"
         found = hashlib.sha256(archive.read_bytes()).hexdigest() if archive.is_file() else "missing"
@@ -347,8 +346,8 @@ def _pip() -> list[str]:
     if uvx := shutil.which("uvx"):
         return [uvx, "pip"]
     raise UsageError(
-        "neither pip nor uv is here to download the sources",
-        fix="run `python -m ensurepip`, then this command again; or give sources: --source FOLDER",
+        "neither pip nor uv is installed to download the sources",
+        fix="run `python -m ensurepip`, then this command again; or give the sources with --source FOLDER",
     )
 
 

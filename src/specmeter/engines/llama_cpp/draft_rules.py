@@ -236,7 +236,9 @@ class NgramLookup:
         """
         n, last_start = self._n, len(history) - self._n - 2
         if len(self._before) > 1 and last_start < len(self._before) - 1:
-            raise UsageError("the history became shorter between two drafts", fix="call reset() before another text")
+            raise UsageError(
+                "the token history became shorter between two drafts", fix="call reset() before a new sequence"
+            )
         for start in range(len(self._before), last_start + 1):
             key = hash(tuple(history[start : start + n]))
             self._before.append(self._newest.get(key, 0))

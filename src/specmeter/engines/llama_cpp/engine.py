@@ -109,30 +109,30 @@ def _wait_until_ready(launch: Launch, process: EngineProcess, client: HttpClient
         process.wait(0.02)
     raise EngineStartError(
         f"the engine of arm {arm} was not ready within {launch.start_timeout_s:g} s{quoted_log(launch.log_path)}",
-        fix=f"raise engine.start_timeout_s if the model is large; otherwise see the whole log in {launch.log_path}",
+        fix=f"raise engine.start_timeout_s if the model is large; otherwise read the full log in {launch.log_path}",
     )
 
 
 def _proven_props(launch: Launch, client: HttpClient) -> dict[str, Any]:
     if client.call("GET", "/props", with_key=False).status not in (401, 403):
         raise EngineStartError(
-            f"what answers on port {client.port} does not ask for the key that was set: it is not the engine of arm "
+            f"the server on port {client.port} does not require our key, so it is not the engine of arm "
             f"{launch.arm.id}",
-            fix="try again; if it stays so, this llama-server ignores LLAMA_API_KEY and is too old",
+            fix="try again; if it happens again, use a newer llama-server (this one ignores LLAMA_API_KEY)",
         )
     answer = client.call("GET", "/props")
     if answer.status != 200:
         raise EngineStartError(
-            f"what answers on port {client.port} refuses the key that was set (status {answer.status}): it is not the "
-            f"engine of arm {launch.arm.id}",
-            fix="try again; if it stays so, this llama-server ignores LLAMA_API_KEY and is too old",
+            f"the server on port {client.port} rejects our key (status {answer.status}), so it is not the engine of "
+            f"arm {launch.arm.id}",
+            fix="try again; if it happens again, use a newer llama-server (this one ignores LLAMA_API_KEY)",
         )
     props = json_object(answer.body, "/props")
     loaded = props.get("model_path")
     if not isinstance(loaded, str) or not _same_file(loaded, launch.target.path):
         raise EngineStartError(
             f"the engine of arm {launch.arm.id} has loaded {str(loaded)[:300]!r}, not {launch.target.path}",
-            fix="check that the engine is an unmodified llama-server",
+            fix="use an unmodified llama-server",
         )
     return props
 
@@ -220,7 +220,7 @@ def _flat_parameters(resolved: Mapping[str, Any]) -> dict[str, Any]:
 
 _CHILD = (sys.executable, "-P", child.__file__)
 """By its path: as a module of this package it would first load all that the package does, six times what it needs."""
-_FIX = "install it again: pip install --force-reinstall xllamacpp"
+_FIX = "reinstall it: `pip install --force-reinstall xllamacpp`"
 
 
 class EmbeddedEngine:
@@ -238,7 +238,7 @@ class EmbeddedEngine:
         libraries = wheel_libraries(self._package)
         extension = next((file for file in libraries if file.stem.startswith("xllamacpp")), None)
         if extension is None:
-            raise EngineStartError(f"{self._package}: the extension module of xllamacpp is missing", fix=_FIX)
+            raise EngineStartError(f"{self._package}: xllamacpp's extension module is missing", fix=_FIX)
         about = self._about
         return EngineIdentity(
             kind="embedded",
@@ -315,7 +315,7 @@ class NativeEngine:
         if found is None:
             named = str(binary) if binary is not None else os.environ.get(BINARY_VARIABLE)
             raise EngineStartError(
-                f"{named}: not an executable file" if named else "llama-server is neither built nor on PATH",
+                f"{named}: not an executable file" if named else "no llama-server has been built, and none is on PATH",
                 fix=f"build one (`{BUILD_COMMAND}`), give its path, set {BINARY_VARIABLE}, or use the embedded engine",
             )
         self.binary = found
@@ -383,14 +383,14 @@ class NativeEngine:
     def _flags(self) -> frozenset[str]:
         flags = known_flags(self._probe("--help"))
         if missing := _ESSENTIAL - flags:
-            raise self._no_server(f"it has no option {sorted(missing)[0]}")
+            raise self._no_server(f"it lacks the option {sorted(missing)[0]}")
         return flags
 
     def check_machines(self, machines: tuple[str, ...]) -> None:
         """Raise `EngineStartError` when the binary was built without RPC, or a remote machine does not answer or offers
         no device; one behind a relay is started for it.
 
-        llama.cpp would abort in its own words, and older builds would go on without the machine.
+        llama.cpp would abort in its own words, and older builds would continue without the machine.
         """
         with ExitStack() as stack:
             self._check_machines(self._opened(machines, stack, default_threads())[0])
@@ -414,7 +414,7 @@ class NativeEngine:
     def _check_machines(self, machines: tuple[str, ...]) -> None:
         if "--rpc" not in self._flags:
             raise EngineStartError(
-                f"{self.binary} was built without RPC, so it cannot use another machine",
+                f"{self.binary} was built without RPC, so it cannot use other machines",
                 fix=f"build one with `{BUILD_COMMAND}`, or your own with -DGGML_RPC=ON",
             )
         for address in machines:
@@ -430,7 +430,7 @@ class NativeEngine:
             if not any_remote(device.name for device in parse_devices(offered)):
                 raise EngineStartError(
                     f"the server at {address} offers no device, or is not a ggml-rpc-server of this version",
-                    fix="start ggml-rpc-server of the same build there, and check which devices it prints",
+                    fix="start the ggml-rpc-server of the same build there, and check the devices it lists",
                 )
 
     def _probe(self, *flags: str) -> str:

@@ -78,7 +78,7 @@ def parse_request(text: str) -> RequestLog:
 
 
 def task_lines(text: str, predicted_n: int, predicted_ms: float) -> str:
-    """Lines of the request that took so long for so many tokens, of several that the server worked on at once.
+    """Lines of the request that took so long for this many tokens, of several that the server worked on at once.
 
     Empty where none says so: the server prints that at a request's end, and older builds without its number.
     """
@@ -209,7 +209,7 @@ def parse_load(text: str) -> LoadLog:
         if found := _BUFFER.search(line):
             key = (found.group(1), found.group(2))
             size = _number(found.group(3)) * _MIB
-            # Compute buffers are announced again whenever a graph is reserved anew: the last one holds.
+            # Compute buffers are announced again whenever a graph is reserved again: the last one holds.
             buffers[prefix][key] = size if key[1] == "compute" else buffers[prefix].get(key, 0.0) + size
         elif found := _LAYERS.search(line):
             setattr(load, f"{prefix}layers_offloaded", (int(found.group(1)), int(found.group(2))))
@@ -327,7 +327,7 @@ def parse_counters(text: str) -> dict[str, float]:
         if not math.isfinite(value) or len(counters) >= _MAX_SAMPLES:
             raise EngineProtocolError(
                 f"/metrics cannot be parsed at `{line[:120]}`",
-                fix="check that the engine is a llama-server; its log is in the run folder",
+                fix="check that the engine is a llama-server (its log is in the run folder)",
             )
         counters[sample.group(1) + (sample.group(2) or "")] = value
     if (busy := counters.pop(_BUSY, None)) is not None and _DECODES in counters:

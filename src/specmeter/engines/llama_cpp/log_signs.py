@@ -73,7 +73,7 @@ class LogSigns:
     draft_failures: Sign = Sign()
     """Draft forwards reported as failed by the drafter itself (`llama_process[i] returned -1`)."""
     speculation_refused: Sign = Sign()
-    """Speculation could not be initialised: the engine goes on without it, or ends."""
+    """Speculation could not be initialised: the engine continues without it, or ends."""
     vocabulary_mismatch: Sign = Sign()
     """Target and draft have different vocabularies (`not compatible`, `must match target`)."""
     tokens_translated: Sign = Sign()

@@ -147,7 +147,7 @@ def to_fields(options: Mapping[str, Any]) -> dict[str, Any]:
             fields[option.field] = option.to_field(value)
         elif not option.optional:
             raise ExperimentError(
-                f"engine.{name}: the embedded engine cannot set this",
+                f"engine.{name}: the embedded engine does not have this setting",
                 fix="leave it out, or use a native llama-server (engine kind `native`)",
             )
     return fields
@@ -171,7 +171,7 @@ def to_flags(options: Mapping[str, Any], known: frozenset[str]) -> list[str]:
         elif not option.optional:
             raise EngineStartError(
                 f"this llama-server has no option {' or '.join(option.flags)} (needed for {name} = {value!r})",
-                fix="use a newer llama-server, or leave that setting out of the experiment",
+                fix="use a newer llama-server, or remove that setting from the experiment",
             )
     return flags
 
@@ -188,9 +188,9 @@ def _method_flags(flag: str, methods: list[str], known: frozenset[str]) -> list[
     unknown = [method for method in asked if listed and method not in listed]
     if unknown or (alone and len(asked) > 1):
         raise EngineStartError(
-            f"this llama-server cannot draft by {' + '.join(methods)}: {flag} takes "
+            f"this llama-server does not support {' + '.join(methods)}: {flag} takes "
             f"{'one of' if alone else 'any of'} {', '.join(sorted(listed))}",
-            fix="use a newer llama-server, or leave that method out of the experiment",
+            fix="use a newer llama-server, or remove that method from the experiment",
         )
     return [flag, _argument(asked)] if asked else []
 

@@ -59,7 +59,7 @@ class _Line:
         return self._queue.get()
 
     def given(self, size: int) -> None:
-        """So many bytes have been handed on."""
+        """This many bytes have been handed on."""
         with self._room:
             self._held -= size
             self._room.notify()

@@ -79,7 +79,7 @@ def read_events(events: Sequence[tuple[float, dict[str, Any]]]) -> Received:
     tokens: list[tuple[int, int, str, float]] = []
     for at, event in events:
         if "error" in event:
-            raise EngineProtocolError(f"the engine broke off: {str(event['error'])[:300]}", fix=SEE_LOG)
+            raise EngineProtocolError(f"the engine aborted: {str(event['error'])[:300]}", fix=SEE_LOG)
         if event.get("stop") is True:
             return Received(final=event, timings=_timings_of(event), ended_at=at, tokens=tokens)
         ids, position = cast("Any", event.get("tokens")), event.get("tokens_predicted")
@@ -140,7 +140,7 @@ def read_timings(raw: dict[str, Any], max_tokens: int, wall_ms: float) -> Timing
     if timings.predicted_n > max_tokens or (timings.draft_n_accepted or 0) > (timings.draft_n or 0):
         raise garbage(f"{_WHAT} (impossible counts)", raw)
     if timings.prompt_ms + timings.predicted_ms > wall_ms * 1.02 + 20:
-        raise garbage(f"{_WHAT} (it claims more time than the {wall_ms:.0f} ms that passed)", raw)
+        raise garbage(f"{_WHAT} (it reports more time than the {wall_ms:.0f} ms that passed)", raw)
     return timings
 
 

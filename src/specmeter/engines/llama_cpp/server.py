@@ -141,7 +141,7 @@ class LlamaSession(ThreadedSession):
         )
 
     def settle(self, replies: Sequence[Reply]) -> Sequence[Reply]:
-        """The replies with their steps, told apart in the log of the whole cell."""
+        """The replies with their steps, distinguished in the log of the whole cell."""
         if not replies or not self._launch.arm.engine.trace_steps or self.facts.speculating is False:
             return replies
         deadline = time.perf_counter() + _LOG_PATIENCE_S
@@ -300,7 +300,7 @@ class LlamaSession(ThreadedSession):
             raise self._hung(f"no token for {limits.idle_s:g} s") from None
         except StreamEndlessError:
             raise EngineProtocolError(
-                f"the engine continued past the {max_tokens} tokens it was asked for",
+                f"the engine generated more than the {max_tokens} tokens requested",
                 fix=SEE_LOG,
             ) from None
         except StreamClosedError:
@@ -386,7 +386,7 @@ class LlamaSession(ThreadedSession):
         except TimeoutError:
             raise self._hung(f"no answer to {path} for {self._launch.idle_timeout_s:g} s") from None
         except OSError:
-            raise self._gone(f"when it was asked for {path}") from None
+            raise self._gone(f"on the request for {path}") from None
         if answer.status != 200:
             raise refusal(path, answer)
         return answer
@@ -394,7 +394,7 @@ class LlamaSession(ThreadedSession):
     def _hung(self, what: str) -> EngineError:
         return EngineHungError(
             f"the engine of arm {self._launch.arm.id} hangs: {what}{quoted_log(self._process.log_path)}",
-            fix="raise engine.idle_timeout_s if the model is slow; otherwise see the whole log in "
+            fix="raise engine.idle_timeout_s if the model is slow; otherwise read the full log in "
             f"{self._launch.log_path}",
         )
 
@@ -404,11 +404,11 @@ class LlamaSession(ThreadedSession):
         if code is None:
             return EngineProtocolError(
                 f"the engine of arm {self._launch.arm.id} closed the connection {when}{quoted_log(log_path)}",
-                fix=f"see the whole log in {self._launch.log_path}",
+                fix=f"read the full log in {self._launch.log_path}",
             )
         return EngineDiedError(
             f"the engine of arm {self._launch.arm.id} died {when} (exit code {code}){quoted_log(log_path)}",
-            fix=f"see the whole log in {self._launch.log_path}; exit code 137 often means that memory ran out",
+            fix=f"read the full log in {self._launch.log_path}; exit code 137 usually means out of memory",
         )
 
 
@@ -456,7 +456,7 @@ def died_while_starting(launch: Launch, code: int) -> EngineStartError:
     """The error for an engine that ended before it was ready."""
     return EngineStartError(
         f"the engine of arm {launch.arm.id} died while it was starting (exit code {code}){quoted_log(launch.log_path)}",
-        fix=f"see the whole log in {launch.log_path}",
+        fix=f"read the full log in {launch.log_path}",
     )
 
 

@@ -149,9 +149,11 @@ def check_arm(arm: Arm, has_draft: bool) -> None:
     where = f"arm {arm.id}"
     methods = set(arm.methods)
     if len(methods) != len(arm.methods):
-        raise ExperimentError(f"{where}: methods {list(arm.methods)}: one is named twice", fix="name each once")
+        raise ExperimentError(
+            f"{where}: methods {list(arm.methods)}: a method is repeated", fix="list each method once"
+        )
     if "none" in methods and len(methods) > 1:
-        raise ExperimentError(f"{where}: `none` switches off all other methods", fix="leave `none` out")
+        raise ExperimentError(f"{where}: `none` cannot be combined with other methods", fix="leave `none` out")
     if "ngram-cache" in methods and arm.gamma not in (None, NGRAM_CACHE_GAMMA):
         raise ExperimentError(
             f"{where}: ngram-cache always drafts up to {NGRAM_CACHE_GAMMA} tokens, not {arm.gamma}",
@@ -181,7 +183,7 @@ def check_embedded(arm: Arm, has_draft: bool) -> None:
     check_arm(arm, has_draft)
     if arm.engine.extra_flags:
         raise ExperimentError(
-            f"arm {arm.id}: engine.extra_flags: the embedded engine has no command line",
+            f"arm {arm.id}: engine.extra_flags: the embedded engine takes no command-line flags",
             fix="leave extra_flags out, or use a native llama-server (engine kind `native`)",
         )
     if arm.engine.rpc:
@@ -196,14 +198,14 @@ def _check_remote(arm: Arm, where: str, *, has_draft: bool) -> None:
     names = (*settings.devices, *(settings.draft_devices if has_draft else ()))
     if settings.rpc and arm.speculates and not any_remote(names):
         raise ExperimentError(
-            f"{where}: engine.rpc names remote machines, but nothing is placed on them",
-            fix="name their devices: engine.draft_devices: [RPC0] for the draft, engine.devices for the target",
+            f"{where}: engine.rpc lists remote machines, but no model is placed on them",
+            fix="set engine.draft_devices: [RPC0] for the draft model, or engine.devices for the target",
         )
     if any_remote(names) and not settings.rpc and not any("--rpc" in flag for flag in settings.extra_flags):
         model = "target" if any_remote(settings.devices) else "draft"
         raise ExperimentError(
-            f"{where}: its {model} is placed on a remote machine, but none is named",
-            fix="name one: --set remotes.NAME=HOST:PORT, or engine.rpc: [HOST:PORT]",
+            f"{where}: its {model} is placed on a remote machine, but no machine is given",
+            fix="add --set remotes.NAME=HOST:PORT, or engine.rpc: [HOST:PORT]",
         )
 
 
@@ -213,16 +215,16 @@ def check_synthetic(arm: Arm, where: str) -> None:
     if not rates:
         return
     if not arm.speculates:
-        raise ExperimentError(f"{where}: synthetic_rates without a method", fix="name a method that drafts")
+        raise ExperimentError(f"{where}: synthetic_rates need a method", fix="add a method that drafts")
     if arm.gamma is None or len(rates) != arm.gamma:
         raise ExperimentError(
-            f"{where}: synthetic_rates has {len(rates)} rates and gamma is {arm.gamma}; each position needs its rate",
+            f"{where}: synthetic_rates has {len(rates)} rates and gamma is {arm.gamma}; each position needs a rate",
             fix="set gamma, and give exactly that many rates",
         )
     if any(later > earlier for earlier, later in itertools.pairwise(rates)):
         raise ExperimentError(
-            f"{where}: synthetic_rates rise with position, but a token is only accepted after the one before it",
-            fix="write rates that never rise",
+            f"{where}: synthetic_rates increase with position, but a token is only accepted after the one before it",
+            fix="write rates that never increase",
         )
 
 

@@ -204,8 +204,8 @@ class SimulatedRemote:
         server = find_program("ggml-rpc-server", beside=beside)
         if server is None:
             raise EngineStartError(
-                f"there is no ggml-rpc-server beside {beside} or elsewhere, so another machine cannot be simulated",
-                fix=f"`{BUILD_COMMAND}` builds both",
+                f"no ggml-rpc-server next to {beside} or elsewhere, so another machine cannot be simulated",
+                fix=f"build both with `{BUILD_COMMAND}`",
             )
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="specmeter-remote-")))

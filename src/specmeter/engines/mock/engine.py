@@ -53,7 +53,7 @@ class MockEngine:
         self._sessions: Counter[str] = Counter()
 
     def identify(self) -> EngineIdentity:
-        """The mock's bytes are its spec; planted faults are not part of it, so that a run can go on without them."""
+        """The mock's bytes are its spec; planted faults are not part of it, so that a run can continue without them."""
         spec = self.spec.model_dump_json(exclude={"faults"})
         return EngineIdentity(
             kind="mock",
@@ -112,7 +112,7 @@ class MockSession(EngineSession):
         if engine.fault(arm, block, frozenset({"start-fails"})):
             self._log("error: failed to load the model")
             raise EngineStartError(
-                f"{arm.id}: the mock engine did not start, as planted", fix="remove the fault `start-fails`"
+                f"{arm.id}: the mock engine did not start (planted fault)", fix="remove the fault `start-fails`"
             )
         active = arm.speculates and engine.fault(arm, block, frozenset({"inactive"})) is None
         if arm.speculates and not active:
@@ -230,7 +230,7 @@ class MockSession(EngineSession):
         room, wanted = arm.engine.slot_context, len(tokenize(prompt.text))
         if wanted >= room:
             raise EngineProtocolError(
-                f"{arm.id}: the prompt has {wanted} tokens, and the context has room for {room}",
+                f"{arm.id}: the prompt has {wanted} tokens, but the context has room for {room}",
                 fix="raise engine.context, or shorten the prompt",
             )
         breaking = engine.fault(arm, self._block, BREAKING, prompt.id)
@@ -267,7 +267,7 @@ class MockSession(EngineSession):
             self._round_ms = now_ms, now_ms + self._player.round_ms(tuple(self._round.values()))
 
     def _end_round(self) -> None:
-        """Count the round at hand, and go on to the next."""
+        """Count the round at hand, and continue to the next."""
         self._count_round()
         for ticket, it in self._round.items():
             it.shared = it.shared or len(self._round) > 1
@@ -324,12 +324,14 @@ class MockSession(EngineSession):
             return KeyboardInterrupt()
         if fault == "garbage":
             return EngineProtocolError(
-                f"{arm}: the mock engine answered `<html>` instead of JSON, as planted",
+                f"{arm}: the mock engine answered `<html>` instead of JSON (planted fault)",
                 fix="remove the fault `garbage`",
             )
         if fault == "hangs":
             patience_s = self._launch.idle_timeout_s
-            return EngineHungError(f"{arm}: no token for {patience_s:g} s, as planted", fix="remove the fault `hangs`")
+            return EngineHungError(
+                f"{arm}: no token for {patience_s:g} s (planted fault)", fix="remove the fault `hangs`"
+            )
         return self._died()
 
     def _died(self) -> EngineDiedError:

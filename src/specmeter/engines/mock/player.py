@@ -192,7 +192,7 @@ def _drafter(spec: MockSpec, method: str, launch: Launch) -> tuple[str, MockDraf
         return launch.draft.reference, spec.draft(launch.draft.reference)
     if method == "draft-mtp":
         return "heads", spec.heads
-    raise EngineStartError(f"{launch.arm.id}: method {method} needs a draft model", fix="give the arm a `draft`")
+    raise EngineStartError(f"{launch.arm.id}: the method {method} needs a draft model", fix="give the arm a `draft`")
 
 
 # --- one generation: its script and its performance ------------------------------------------------------------------

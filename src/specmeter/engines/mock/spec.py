@@ -60,7 +60,7 @@ class TargetModel(Record):
     @model_validator(mode="after")
     def _takes_time(self) -> TargetModel:
         if not self.forward_ms(1) > 0:
-            raise ValueError("a forward takes no time; give base_ms or token_ms more than 0")
+            raise ValueError("a forward pass takes no time: set base_ms or token_ms above 0")
         return self
 
     def forward_ms(self, n: int) -> float:
@@ -187,7 +187,7 @@ def _named(models: Mapping[str, M], reference: str, what: str) -> M:
     if name not in models:
         raise ModelError(
             f"{reference}: the mock engine has no such {what}",
-            fix=f"name one of {', '.join(f'mock:{known}' for known in models)}",
+            fix=f"use one of {', '.join(f'mock:{known}' for known in models)}",
         )
     return models[name]
 
@@ -198,8 +198,8 @@ def _model(options: MockSpec, name: str, reference: str) -> ModelIdentity:
         return mock_model(name, reference, options)
     if name not in options.targets | options.drafts:
         raise ModelError(
-            f"{reference}: the mock engine has no model {name!r} to stand in for it",
-            fix=f"name one of {', '.join(f'mock:{known}' for known in options.targets | options.drafts)} instead, or "
+            f"{reference}: the mock engine has no model {name!r} to simulate it with",
+            fix=f"use one of {', '.join(f'mock:{known}' for known in options.targets | options.drafts)} instead, or "
             "describe it under engine.mock.targets or engine.mock.drafts",
         )
     return mock_model(name, f"mock:{name}", options)

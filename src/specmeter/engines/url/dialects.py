@@ -50,7 +50,7 @@ class DraftCounts(NamedTuple):
         return self.without((self.accepted or 0) + (self.steps or 0) - max(0, tokens - 1))
 
     def without(self, beyond: int) -> DraftCounts:
-        """The same without so many accepted tokens of the last step."""
+        """The same without this many accepted tokens of the last step."""
         if self.accepted is None or self.steps is None or not 0 < beyond <= self.accepted:
             return self
         cut, each = beyond, self.each
@@ -107,8 +107,8 @@ def told_by(last: Mapping[str, Any]) -> DraftCounts:
             continue
         if proposed is not None and accepted > proposed:
             raise EngineProtocolError(
-                f"a reply says that {accepted} of {proposed} drafted tokens were accepted",
-                fix="report this to the authors of that server; its acceptance cannot be used",
+                f"a reply says that {accepted} of {proposed} draft tokens were accepted",
+                fix="report this to the authors of that server: its acceptance rate is wrong",
             )
         stated = {it: number for it, number in numbers_of(own).items() if not it.startswith("per_step_")}
         return DraftCounts(proposed, accepted, steps, _steps(own), stated)
@@ -184,7 +184,7 @@ class Dialect:
     counts: bool = False
     """It counts drafts there, whether or not its replies say them."""
     since_asked: bool = False
-    """What it counts there begins anew whenever it is asked."""
+    """What it counts there begins again whenever it is asked."""
     completions: str = "/v1/completions"
     """Where prompts that are no chats go."""
     chats: str = "/v1/chat/completions"
@@ -195,7 +195,7 @@ class Dialect:
     tokenizes: bool = False
     """It has `/tokenize` and `/detokenize`, as vLLM has them."""
     ends_early: bool = True
-    """It cannot be told to go on after the end of a text."""
+    """It cannot be told to continue after the end of a text."""
     mark: str = ""
     """What it alone answers at `asked`, where `/v1/models` does not say who speaks."""
     drafts_by: str = ""
@@ -236,10 +236,10 @@ class Dialect:
             wrong.append("ignore_eos")
         if wrong:
             raise EngineProtocolError(
-                f"generation.{wrong[0]}: {self.name} cannot be asked for that",
-                fix="let answers end by themselves: --set generation.ignore_eos=false"
+                f"generation.{wrong[0]}: {self.name} does not have this setting",
+                fix="add --set generation.ignore_eos=false"
                 if wrong[0] == "ignore_eos"
-                else f"leave it out (there is: {', '.join(self.names)})",
+                else f"leave it out; the server has {', '.join(self.names)}",
             )
         values = {self.names[name]: list(value) if name == "stop" else value for name, value in asked.items()}
         return values | ({"top_k": -1} if values.get("top_k") == 0 else {})

@@ -58,26 +58,26 @@ def called(options: UrlOptions) -> dict[str, str]:
 
 
 def refuse_unlike(plain: Found, servers: Sequence[Found]) -> None:
-    """A baseline is the same engine with the same model, and decodes plainly. Raises `ExperimentError`."""
+    """A baseline is the same engine with the same model, and decodes without speculation. Raises `ExperimentError`."""
     if plain.speculating:
         raise ExperimentError(
-            f"--baseline-url: {plain.url} speculates, and a baseline decodes plainly",
-            fix="name the server without speculation; were --url and --baseline-url swapped?",
+            f"--baseline-url: {plain.url} speculates, but the baseline must not",
+            fix="give the server without speculation (were --url and --baseline-url swapped?)",
         )
     for it in servers:
         names = {it.dialect.name, plain.dialect.name}
         if len(names) > 1 and DIALECTS[-1].name not in names:
             raise ExperimentError(
-                f"{it.url} is {it.dialect.name}, and its baseline {plain.url} is {plain.dialect.name}: their ratio is "
-                "not what speculation gains",
-                fix="compare two servers of one engine; measure one alone without --baseline-url",
+                f"{it.url} is {it.dialect.name}, but its baseline {plain.url} is {plain.dialect.name}, so their "
+                "ratio is not a speedup",
+                fix="compare two servers of one engine, or leave --baseline-url out",
             )
         one, other = (_about(server) for server in (it, plain))
         if told := [name for name in _WEIGHTS if name in one and name in other and one[name] != other[name]]:
             raise ExperimentError(
-                f"{it.url} and its baseline {plain.url} serve two models ({told[0]} is {one[told[0]]} and "
+                f"{it.url} and its baseline {plain.url} serve different models ({told[0]} is {one[told[0]]} and "
                 f"{other[told[0]]})",
-                fix="serve one model file by both",
+                fix="serve the same model file on both",
             )
 
 
@@ -98,7 +98,7 @@ def running(options: UrlOptions) -> tuple[int, ...]:
 
 def examine(host: Host) -> EngineStatus:  # noqa: ARG001
     """It needs nothing here."""
-    return EngineStatus("ok", "measures a server that runs: specmeter run --url http://HOST:PORT")
+    return EngineStatus("ok", "measures a running server: specmeter run --url http://HOST:PORT")
 
 
 class UrlEngine(Engine):
@@ -141,8 +141,8 @@ class UrlEngine(Engine):
         url = own.url if launch.arm.speculates else own.baseline_url
         if url is None or url not in self.options.all:
             raise EngineStartError(
-                f"arm {launch.arm.id}: {url or 'its server'} is not among the servers of the run",
-                fix="name all of them under engine.options of the experiment: url, others and baseline_url",
+                f"arm {launch.arm.id}: {url or 'its server'} is not one of the run's servers",
+                fix="list all servers in engine.options: url, others and baseline_url",
             )
         started = time.perf_counter()
         found = self._found(url, launch.target.reference)
@@ -150,7 +150,7 @@ class UrlEngine(Engine):
         model = found.model(launch.target.reference)
         if now.get(model) != found.models[model]:
             raise EngineStartError(
-                f"{url} does not serve {model[:200]} as it did when the run began",
+                f"{url} no longer serves {model[:200]}",
                 fix="serve that model again and run the same command, or start a new run (--new)",
             )
         with open(launch.log_path, "w", encoding="utf-8", opener=without_links) as log:

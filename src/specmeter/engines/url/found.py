@@ -64,12 +64,12 @@ class Found:
             if reference in self.models:
                 return reference
             raise ModelError(
-                f"{self.url} serves no model {reference[:200]!r}", fix=f"name one of {_listed(self.models)}"
+                f"{self.url} serves no model {reference[:200]!r}", fix=f"use one of {_listed(self.models)}"
             )
         if len(self.models) != 1:
             raise ModelError(
                 f"{self.url} serves {len(self.models)} models",
-                fix=f"name the one to measure, for example -m {_listed(self.models)}",
+                fix=f"choose one, for example -m {_listed(self.models)}",
             )
         return next(iter(self.models))
 
@@ -117,37 +117,40 @@ def unreachable(url: str, error: Exception, waited_s: float = _PATIENCE_S) -> En
     if isinstance(error, ssl.SSLError):
         return EngineStartError(
             f"{url}: no trusted TLS connection ({getattr(error, 'verify_message', '') or error.reason or error})",
-            fix="correct the name in the URL, write http:// for a server without TLS, or name the file of its "
-            "certificate authority in SSL_CERT_FILE",
+            fix="correct the host in the URL, use http:// for a server without TLS, or set SSL_CERT_FILE to its CA "
+            "file",
         )
     if isinstance(error, TimeoutError):
         plain = ", and that it speaks TLS (http:// does without)" if url.startswith("https:") else ""
         return EngineStartError(f"{url}: no answer for {waited_s:g} s", fix=f"check that the server is not busy{plain}")
     why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return EngineStartError(f"{url}: cannot be reached ({why})", fix="check the URL, and that the server runs")
+    return EngineStartError(f"{url}: cannot be reached ({why})", fix="check the URL and that the server is running")
 
 
 def refused(url: str, path: str, answer: HttpResponse, kind: type[EngineError] = EngineProtocolError) -> EngineError:
     """The error for an answer whose status is not 200."""
     if answer.status in (401, 403):
         return kind(
-            f"{url} refuses {path} without a valid key (status {answer.status})", fix=f"set {KEY} in the environment"
+            f"{url} refuses {path} without a valid key (status {answer.status})",
+            fix=f"set {KEY} in the environment to a valid key",
         )
     if answer.status == 429:
         after = answer.headers.get("retry-after", "")[:40]
         wait = f"wait {after} seconds" if after.isdigit() else f"wait until {after}" if after else "wait"
         return kind(
-            f"{url} limits how many requests it takes (status 429)",
-            fix=f"{wait}, then run the same command again; a limit that strikes while it is measured belongs lifted",
+            f"{url} limits the rate of requests (status 429)",
+            fix=f"{wait}, then run the same command again; raise the limit for a measurement",
         )
     if 300 <= answer.status < 400:
         to = answer.headers.get("location", "another address")[:200]
-        return kind(f"{url} redirects {path} to {to!r}, which is not followed", fix="name the URL of the server itself")
+        return kind(
+            f"{url} redirects {path} to {to!r}; redirects are not followed", fix="use the URL of the server itself"
+        )
     said = answer.body[:300].decode("utf-8", "replace")
     with suppress(EngineProtocolError):
         error: Any = json_object(answer.body, path).get("error")
         said = str(cast("dict[str, Any]", error).get("message", said))[:300] if isinstance(error, dict) else said
-    return kind(f"{url} refused {path} (status {answer.status}): {said}", fix="see the log of that server")
+    return kind(f"{url} refused {path} (status {answer.status}): {said}", fix="read the log of that server")
 
 
 def ask(url: str, key: str, wanted: str = ANY) -> Found:
@@ -195,7 +198,7 @@ def models_of(url: str, answer: HttpResponse) -> dict[str, dict[str, Any]]:
         raise EngineStartError(
             f"{url} does not list its models at /v1/models (status {answer.status}, "
             f"{answer.headers.get('content-type', 'no content type')[:60]})",
-            fix="name a server that speaks OpenAI's interface by its address and port alone, such as http://127.0.0.1:8080",
+            fix="give only the address and port of an OpenAI-compatible server, such as http://127.0.0.1:8080",
         )
     entries = (cast("dict[str, Any]", it) for it in cast("list[object]", listed)[:_MAX_MODELS] if isinstance(it, dict))
     return {

@@ -40,7 +40,7 @@ def received(events: Sequence[tuple[float, dict[str, Any]]]) -> Received:
     for at, event in events:
         if event.get("error"):
             raise EngineProtocolError(
-                f"the server broke off: {str(event['error'])[:300]}", fix="see the log of that server"
+                f"the server aborted: {str(event['error'])[:300]}", fix="read the log of that server"
             )
         before = len(found.ids)
         text, reasoning = (_native if "meta_info" in event and "choices" not in event else _openai)(found, event)

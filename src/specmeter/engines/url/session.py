@@ -71,7 +71,7 @@ class _Found(EngineProcess):
         return None
 
     def close(self) -> None:
-        """It goes on."""
+        """It continues."""
 
 
 class FoundLlama(LlamaSession):
@@ -105,7 +105,7 @@ def _gone(url: str, when: str, why: BaseException | None = None) -> EngineError:
     if isinstance(why, OSError):
         found = unreachable(url, why)
         return EngineDiedError(found.message, fix=found.fix)
-    return EngineDiedError(f"{url} closed the connection {when}", fix="see the log of that server")
+    return EngineDiedError(f"{url} closed the connection {when}", fix="read the log of that server")
 
 
 class OpenAiSession(ThreadedSession):
@@ -119,7 +119,7 @@ class OpenAiSession(ThreadedSession):
         self._named = ""
         """What replies call the model."""
         self._total: dict[str, float] = {}
-        """Of a server that counts anew whenever it is asked: the sum of its answers."""
+        """Of a server that counts again whenever it is asked: the sum of its answers."""
         if (load := launch.arm.load) is not None:
             self.most_at_once = load.clients or MAX_AT_ONCE
 
@@ -179,15 +179,15 @@ class OpenAiSession(ThreadedSession):
         if count is None or not got.parts or count > most:
             said = "does not say how many tokens it generated" if count is None else f"says it generated {count} tokens"
             raise EngineProtocolError(
-                f"{self._found.url} {said}, of at most {most}, and sent text in {len(got.parts)} parts",
-                fix="measure a server that answers `stream_options.include_usage`, as OpenAI's interface has it",
+                f"{self._found.url} {said}, of at most {most}, but sent {len(got.parts)} parts of text",
+                fix="use a server that supports OpenAI's `stream_options.include_usage`",
             )
         named = str(got.last.get("model") or self._model)
         self._named = self._named or named  # gateways call a model by a name of their own
         if named not in (self._named, self._model):
             raise EngineProtocolError(
                 f"{self._found.url} answered with the model {self._named[:200]!r} at first, now with {named[:200]!r}",
-                fix="keep one model loaded while it is measured, then run the same command again",
+                fix="keep one model loaded during the measurement, and run the same command again",
             )
         first, last = got.parts[0][0], got.parts[-1][0]
         cached: Any = field_of(got.last, "usage.prompt_tokens_details.cached_tokens")
@@ -235,7 +235,7 @@ class OpenAiSession(ThreadedSession):
             raise _hung(url, f"no token for {idle_s:g} s") from None
         except StreamEndlessError:
             raise EngineProtocolError(
-                f"{url} went on after the {most} tokens that it was asked for", fix="see the log of that server"
+                f"{url} generated more than the {most} tokens requested", fix="read the log of that server"
             ) from None
         except StreamClosedError as error:
             if stop.asked:
@@ -254,7 +254,7 @@ class OpenAiSession(ThreadedSession):
         except TimeoutError:
             raise _hung(url, f"no answer to {path} for {self._launch.idle_timeout_s:g} s") from None
         except OSError as error:
-            raise _gone(url, f"when it was asked for {path}", error) from None
+            raise _gone(url, f"on the request for {path}", error) from None
         if answer.status != 200:
             raise refused(url, path, answer)
         return answer.body
@@ -292,8 +292,8 @@ class OpenAiSession(ThreadedSession):
     def _refuse_untold(self) -> None:
         if "tokens" not in self._found.tells:
             raise EngineProtocolError(
-                f"{self._found.url} does not tokenize, so prompts of a length in tokens cannot be made for it",
-                fix="leave --depth and workloads of a length out, or measure a llama-server or vLLM",
+                f"{self._found.url} has no tokenizer endpoint, so prompts of an exact length cannot be made",
+                fix="leave --depth and `lengths` out, or use a llama-server or vLLM",
             )
 
     def candidates(
@@ -323,7 +323,7 @@ class OpenAiSession(ThreadedSession):
         return from_chosen(tuple(found), chosen, ignore_eos=False)[:count]
 
     def end(self) -> None:
-        """The server goes on."""
+        """The server continues."""
 
 
 def _arrivals(got: Received, count: int, started: float) -> tuple[float, ...]:

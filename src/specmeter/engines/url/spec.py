@@ -43,10 +43,10 @@ def address(value: str) -> str:
     if not named:
         raise ValueError(f"{value[:200]!r} is not a URL such as http://127.0.0.1:8080")
     if parts.username or parts.password:
-        raise ValueError(f"a key does not belong into a URL, which is kept: set {KEY}")
+        raise ValueError(f"a key must not be in the URL, which is stored: set {KEY}")
     if parts.query or parts.fragment or not _SAFE_PATH.fullmatch(parts.path):
         before = re.split(r"[?#]", value, maxsplit=1)[0][:200]  # what follows may be a key
-        raise ValueError(f"{before!r} is followed by more than a server's address and a path")
+        raise ValueError(f"{before!r} is followed by more than an address and a path")
     path = parts.path.rstrip("/").removesuffix("/v1")
     return f"{parts.scheme}://{parts.netloc.lower()}{path}"
 
@@ -82,16 +82,16 @@ def check_arm(arm: Arm, has_draft: bool) -> None:  # noqa: ARG001
     """Refuse an arm for which there is no server."""
     options = UrlOptions.model_validate(arm.engine.options)
     if options.url is None:
-        raise ExperimentError("engine.options.url: no server is named", fix="give --url http://HOST:PORT")
+        raise ExperimentError("engine.options.url: no server given", fix="give --url http://HOST:PORT")
     if options.url == options.baseline_url:
         raise ExperimentError(
-            f"engine.options.baseline_url: {options.url} is also the server to compare with it",
-            fix="name a server of the same model without speculation, or leave --baseline-url out",
+            f"engine.options.baseline_url: {options.url} is also the server to measure",
+            fix="give a server with the same model without speculation, or leave --baseline-url out",
         )
     if not arm.speculates and options.baseline_url is None:
         raise ExperimentError(
-            f"arm {arm.id}: no server decodes plainly",
-            fix="give --baseline-url, or `baseline: false` to the arms, which then have no speedup",
+            f"arm {arm.id}: no server runs without speculation",
+            fix="give --baseline-url, or set `baseline: false` in the arms (no speedup then)",
         )
 
 

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import IO, Any, Literal
 
 from specmeter.errors import UsageError
+from specmeter.extensions import installing
 from specmeter.show.export.columns import ExportColumn
 from specmeter.text import csv_cell
 
@@ -28,7 +29,7 @@ def library(name: str, extra: str, *, needed_for: str) -> Any:
     except ImportError:
         raise UsageError(
             f"{needed_for} needs {name.partition('.')[0]}, which is not installed",
-            fix=f"pip install 'specmeter[{extra}]', or uv sync --extra {extra}; CSV and JSON Lines need nothing",
+            fix=f"{installing(extra)}; CSV and JSON Lines work without",
         ) from None
 
 

@@ -31,7 +31,7 @@ _RUN = ExportColumn("run", "text", "Folder of the run, within the one that was n
 
 @dataclass(frozen=True)
 class RunTable:
-    """One of a run's tables, read from the run folder whenever it is asked for.
+    """A table of a run, read from the run folder on every access.
 
     `for row in table` gives dicts, one in memory at a time. Of requests that were tried several times the last attempt
     counts. Where the folder is that of an advice, a schedule or a study, its rows are those of the runs that it rests
@@ -39,7 +39,7 @@ class RunTable:
     """
 
     folder: Path
-    """Of the run, or of what rests on runs."""
+    """Folder of the run, or of the advice or study."""
     name: str
     """`requests`, `steps`, ...; `Run.tables` lists them. Raises `UsageError` for an unknown one."""
 
@@ -81,11 +81,11 @@ class RunTable:
         chosen = format or ending or "csv"
         if chosen not in FORMATS:
             raise UsageError(
-                f"{chosen} is not an export format ({', '.join(FORMATS)})",
-                fix="name a file that ends in .csv (which spreadsheets open), .jsonl or .parquet",
+                f"{chosen} no such export format ({', '.join(FORMATS)})",
+                fix="use a file name that ends in .csv (for spreadsheets), .jsonl or .parquet",
             )
         if ending != chosen and ending in (*FORMATS, *_SPREADSHEETS):
-            raise UsageError(f"{out}: is not the name of a {chosen} file", fix=f"name a file that ends in .{chosen}")
+            raise UsageError(f"{out}: not the name of a {chosen} file", fix=f"use a file name that ends in .{chosen}")
         count = 0
 
         def counted(rows: Iterator[list[Any]]) -> Iterator[list[Any]]:
@@ -106,7 +106,7 @@ class RunTable:
             return pa.Table.from_batches(batches, schema=schema)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A `pandas.DataFrame` in types that know missing values, so that whole numbers stay whole.
+        """A `pandas.DataFrame` with nullable types, so that integers stay integers.
 
         Raises `UsageError` without pandas.
         """

@@ -139,7 +139,7 @@ def _derived(
 _ATTEMPT = ExportColumn(
     "attempt",
     "integer",
-    "1 for the first try; failed tries before it are kept in the run folder.",
+    "Number of the attempt, from 1; failed attempts stay in the run folder.",
     lambda source: source.attempt,
 )
 
@@ -149,7 +149,7 @@ _REQUESTS = (
     ExportColumn(
         "verdict",
         "text",
-        "`valid`, `suspect` or `invalid`, the worst of the request and its arm; empty for a run not checked yet.",
+        "`valid`, `suspect` or `invalid`: the worst of the request and its configuration; empty before a check.",
         lambda source: source.verdict,
     ),
     *columns_of(Timings, _timings),
@@ -164,22 +164,22 @@ _REQUESTS = (
     ),
     _derived("acceptance", "number", "draft_n_accepted / draft_n.", lambda reply: rates.acceptance_rate(reply.timings)),
     _derived(
-        "tau", "number", "Tokens emitted per target forward.", lambda reply: rates.tau(reply.timings, reply.steps)
+        "tau", "number", "Tokens per forward pass of the target.", lambda reply: rates.tau(reply.timings, reply.steps)
     ),
     _derived(
         "target_forwards",
         "integer",
-        "Forwards of the target after the prompt.",
+        "Forward passes of the target after the prompt.",
         lambda reply: rates.target_forwards(reply.timings, reply.steps),
     ),
     *columns_of(Reconciled, _reconciled, prefix="reconciled_"),
     ExportColumn(
         "spec_decode_acceptance",
         "json",
-        "The per-request acceptance record of NVIDIA's AIPerf, where the steps are known.",
+        "Acceptance record in the format of NVIDIA's AIPerf, if the steps are known.",
         lambda source: acceptance_record(source.request.reply) if source.request.reply else None,
     ),
-    _derived("step_n", "integer", "Steps recorded; see the table `steps`.", lambda reply: len(reply.steps)),
+    _derived("step_n", "integer", "Number of recorded steps (table `steps`).", lambda reply: len(reply.steps)),
     *columns_of(Reply, _reply, leave={"timings", "steps"}),
 )
 
@@ -261,34 +261,34 @@ def _unions(store: RunReader) -> Iterator[_Union]:
 _PREDICTIONS = (
     *columns_of(Prediction, lambda outcome: outcome.prediction, leave={"speedup"}),
     *estimated("predicted", "Predicted speedup.", lambda it: it.prediction.speedup),
-    *estimated("measured", "Measured speedup; empty where there is none that can be believed.", lambda it: it.measured),
+    *estimated("measured", "Measured speedup; empty if there is no trustworthy one.", lambda it: it.measured),
     ExportColumn("error", "number", "predicted / measured - 1.", lambda it: it.error),
-    ExportColumn(
-        "inside", "boolean", "Whether what was measured lies in the predicted interval.", lambda it: it.inside
-    ),
+    ExportColumn("inside", "boolean", "Whether the measured value is in the predicted interval.", lambda it: it.inside),
 )
 
 _SUMMARY = (
-    ExportColumn("arm_id", "text", "The configuration.", lambda it: it.arm.arm_id),
-    ExportColumn("baseline_id", "text", "What it is compared with.", lambda it: it.arm.baseline_id),
-    ExportColumn("kind", "text", "Kind of text; empty: all prompts.", lambda it: it.kind),
+    ExportColumn("arm_id", "text", "Id of the configuration.", lambda it: it.arm.arm_id),
+    ExportColumn("baseline_id", "text", "Id of its baseline.", lambda it: it.arm.baseline_id),
+    ExportColumn("kind", "text", "Prompt type; empty: all prompts.", lambda it: it.kind),
     ExportColumn(
         "verdict",
         "text",
-        "`valid`, `suspect` or `invalid`; empty for a run not checked yet.",
+        "`valid`, `suspect` or `invalid`; empty before a check.",
         lambda it: it.run.certificate and it.run.certificate.arms.get(it.arm.arm_id),
     ),
     *estimated("decode_tok_s", "Tokens per second while decoding.", lambda it: it.part.decode_rate),
     *estimated(
         "speedup",
-        "With the interval to cite, which allows for picking the best arm; its own where none helps, and by kind.",
+        "Speedup with the interval to cite (corrected for picking the best; not if none helps, nor per prompt type).",
         lambda it: it.cited,
     ),
-    *estimated("speedup_alone", "The same as if the arm had been the only one.", lambda it: it.part.speedup),
-    *estimated("with_prompt", "Speedup, prompts included.", lambda it: it.part.gain and it.part.gain.with_prompt),
-    *estimated("acceptance", "Accepted / drafted tokens, interval over prompts.", lambda it: it.part.acceptance),
-    *estimated("tau", "Tokens per target forward, interval over prompts.", lambda it: it.part.tau),
-    ExportColumn("n", "integer", "Blocks (or invocations) behind it.", lambda it: it.cited and it.cited.n),
+    *estimated("speedup_alone", "The same without that correction.", lambda it: it.part.speedup),
+    *estimated(
+        "with_prompt", "Speedup including prompt processing.", lambda it: it.part.gain and it.part.gain.with_prompt
+    ),
+    *estimated("acceptance", "Accepted / draft tokens, interval over prompts.", lambda it: it.part.acceptance),
+    *estimated("tau", "Tokens per forward pass of the target, interval over prompts.", lambda it: it.part.tau),
+    ExportColumn("n", "integer", "Number of blocks (or invocations).", lambda it: it.cited and it.cited.n),
 )
 
 _POSITIONS = (
@@ -296,12 +296,12 @@ _POSITIONS = (
     *columns_of(PositionRate, lambda it: it.item, leave={"conditional", "unconditional"}),
     *estimated(
         "conditional",
-        "Accepted / reached, interval over prompts; empty where no step got so far.",
+        "Accepted / reached, interval over prompts; empty if no step got there.",
         lambda it: it.item and it.item.conditional,
     ),
     *estimated(
         "unconditional",
-        "Accepted / drafts, too short ones included; interval over prompts.",
+        "Accepted / all drafts, including shorter ones; interval over prompts.",
         lambda it: it.item and it.item.unconditional,
     ),
 )
@@ -309,7 +309,9 @@ _POSITIONS = (
 _ACCEPTED_LENGTHS = (
     *columns_of(ArmPositions, lambda it: it.arm, leave={"positions", "lengths"}),
     *columns_of(AcceptedLength, lambda it: it.item, leave={"share"}),
-    *estimated("share", "Of the steps that had a draft, interval over prompts.", lambda it: it.item and it.item.share),
+    *estimated(
+        "share", "Share of all steps with a draft, interval over prompts.", lambda it: it.item and it.item.share
+    ),
 )
 
 _SERVED = tuple(
@@ -327,11 +329,11 @@ _SERVED = tuple(
     )
 )
 _MEASURES = {
-    "ttft": "Time to first token, from when a request was due",
-    "ttft_sent": "The same from when it was sent",
+    "ttft": "Time to first token, counted from when the request was due",
+    "ttft_sent": "Time to first token, counted from when the request was sent",
     "tpot": "Time per output token",
     "itl": "Inter-token latency",
-    "e2el": "End-to-end latency, from sent to the last token",
+    "e2el": "End-to-end latency, from sending to the last token",
 }
 _LATENCIES = tuple(
     ExportColumn(
@@ -341,19 +343,24 @@ _LATENCIES = tuple(
         lambda it, m=measure, n=name: getattr(getattr(it, m), n, None),
     )
     for measure, told in _MEASURES.items()
-    for name, which in (("mean_ms", "mean"), ("p50_ms", "median"), ("p95_ms", "95 %"), ("p99_ms", "99 %"))
+    for name, which in (
+        ("mean_ms", "mean"),
+        ("p50_ms", "median"),
+        ("p95_ms", "95th percentile"),
+        ("p99_ms", "99th percentile"),
+    )
 )
 _LOAD = (*columns_of(CellFigures, leave=set(_MEASURES)), *_LATENCIES, *_SERVED)
 
 _ROUTING = (
     *columns_of(TextRouting, lambda it: it.routing, leave={"tokens", "union", "layers"}),
-    ExportColumn("read_tokens", "integer", "Tokens of these texts.", lambda it: it.routing.tokens),
-    ExportColumn("layer", "integer", "Number of the layer; empty for the mean over all.", lambda it: it.layer),
-    ExportColumn("tokens", "integer", "n: consecutive tokens.", lambda it: it.tokens),
-    *estimated("union", "Distinct experts of a layer that n tokens choose.", lambda it: it.union),
-    ExportColumn("uniform", "number", "The same if routing were uniform.", lambda it: it.uniform),
-    ExportColumn("experts", "integer", "Experts of a layer to choose from.", lambda it: it.of and it.of.experts),
-    ExportColumn("used", "integer", "Experts chosen for a token.", lambda it: it.of and it.of.used),
+    ExportColumn("read_tokens", "integer", "Tokens of these outputs.", lambda it: it.routing.tokens),
+    ExportColumn("layer", "integer", "Layer; empty: mean over all layers.", lambda it: it.layer),
+    ExportColumn("tokens", "integer", "n, the number of consecutive tokens.", lambda it: it.tokens),
+    *estimated("union", "Distinct experts that n tokens choose in a layer.", lambda it: it.union),
+    ExportColumn("uniform", "number", "The same for uniform random routing.", lambda it: it.uniform),
+    ExportColumn("experts", "integer", "Experts in a layer.", lambda it: it.of and it.of.experts),
+    ExportColumn("used", "integer", "Experts chosen per token.", lambda it: it.of and it.of.used),
 )
 
 
@@ -373,19 +380,19 @@ TABLES: dict[TableName, ExportTable] = {
     "findings": ExportTable(
         (
             *columns_of(Finding),
-            ExportColumn("code", "text", "Of the message: the same in every language.", lambda it: it.message.code),
+            ExportColumn("code", "text", "Id of the message, the same in every language.", lambda it: it.message.code),
         ),
         RunReader.findings,
     ),
     "energy": ExportTable(
         (
             *columns_of(RequestEnergy, lambda source: source.energy),
-            ExportColumn("energy_j", "number", "Joules of all sources together.", lambda source: source.joules),
-            ExportColumn("tokens", "integer", "Tokens generated, the first included.", lambda source: source.tokens),
+            ExportColumn("energy_j", "number", "Joules of all sources.", lambda source: source.joules),
+            ExportColumn("tokens", "integer", "Tokens generated, including the first.", lambda source: source.tokens),
             ExportColumn(
                 "j_per_token",
                 "number",
-                "energy_j / tokens; empty where nothing was generated.",
+                "energy_j / tokens; empty if nothing was generated.",
                 lambda source: source.joules / source.tokens if source.tokens else None,
             ),
         ),
@@ -407,7 +414,7 @@ def find(name: str) -> ExportTable:
     for known, table in TABLES.items():
         if known == name:
             return table
-    raise UsageError(f"{name} is not a table of a run", fix=f"choose one of {', '.join(TABLES)}")
+    raise UsageError(f"{name}: no such table", fix=f"use one of {', '.join(TABLES)}")
 
 
 TableName = Literal[

@@ -75,7 +75,7 @@ class Document:
     prompt_count: int
     experiment_yaml: str
     environment: str
-    """The text of BENCHMARK_ENV.md, made anew."""
+    """The text of BENCHMARK_ENV.md, made again."""
     groups: tuple[Group, ...]
     """Findings by check and severity, the worst first."""
     points: tuple[RequestPoint, ...]

@@ -65,16 +65,16 @@ def refuse_others(path: Path) -> None:
 
     In the folder of a run, study, advice or schedule a new page needs a name that none of its other files can have.
     """
-    fix = "name a new file, or a page that specmeter wrote"
+    fix = "choose a new file, or a page that specmeter wrote"
     try:
         with open_regular(path) as file:
             if not _OWN.match(file.read(_HEAD_BYTES)):
-                raise UsageError(f"{path}: is there already, and is not a page that specmeter wrote", fix=fix)
+                raise UsageError(f"{path}: already exists, and specmeter did not write it", fix=fix)
     except FileNotFoundError:
         place = path.resolve()
         if place.suffix.lower() != ".html" and any(map(sort_of, place.parents)):
             raise UsageError(
-                f"{path}: this folder holds a run, where only pages are written", fix="end the name in .html"
+                f"{path}: a run folder may only get .html pages", fix="use a file name that ends in .html"
             ) from None
     except OSError as error:
         raise UsageError(f"{path}: cannot be written ({error.strerror or error})", fix=fix) from None
@@ -106,7 +106,7 @@ def explained(path: Path) -> Generator[None]:
     except OSError as error:
         raise UsageError(
             f"{path}: cannot be written ({error.strerror or error})",
-            fix=f"{fix_for(error)}, or name another with --out",
+            fix=f"{fix_for(error)}, or choose another with --out",
         ) from None
 
 

@@ -78,7 +78,7 @@ class Entry(NamedTuple):
     done: int = 0
     planned: int = 0
     aside: int = 0
-    """Blocks that were excluded."""
+    """Excluded blocks."""
     started: str = ""
     headline: Message | None = None
     problem: str = ""

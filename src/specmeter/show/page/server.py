@@ -46,7 +46,7 @@ class PageServer(ThreadingHTTPServer):
             super().__init__((LOOPBACK, port), _Handler)
         except OSError as error:
             why = error.strerror or str(error)
-            raise UsageError(f"--port {port}: {why}", fix="name another, or --port 0 for any free one") from None
+            raise UsageError(f"--port {port}: {why}", fix="use another port, or --port 0 for any free one") from None
 
     @property
     def address(self) -> str:

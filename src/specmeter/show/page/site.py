@@ -106,7 +106,7 @@ def write_site(
     """
     if not measured and not published:
         raise UsageError(
-            "site: no run to show, and no study", fix="name their folders, or measure one with `specmeter run demo`"
+            "site: no runs or studies to show", fix="pass their folders, or measure one with `specmeter run demo`"
         )
     _refuse_other_folders(folder)
     entries: list[_Entry] = []
@@ -127,7 +127,9 @@ def write_site(
     for name in published:
         entries += needed(f"--published {name}").published_on_site(name, lambda one: _slug(one, taken))
     if not entries:
-        raise UsageError("site: no folder of a run or a study can be read", fix="measure one with `specmeter run demo`")
+        raise UsageError(
+            "site: none of these folders contains a readable run or study", fix="measure one with `specmeter run demo`"
+        )
     entries.sort(key=lambda entry: isinstance(entry, SiteRun))
     index = folder / "index.html"
     pages: list[Path] = []
@@ -219,7 +221,7 @@ def _refuse_other_folders(folder: Path) -> None:
             return
         start = index.read_text("utf-8", errors="replace")[:_HEAD] if index.is_file() else ""
     if _GENERATOR not in start:
-        raise UsageError(f"{folder}: is not a site of specmeter, and not empty", fix="name a new folder")
+        raise UsageError(f"{folder}: is not empty, and not a site made by specmeter", fix="choose a new folder")
 
 
 def _slug(name: str, taken: set[str]) -> str:

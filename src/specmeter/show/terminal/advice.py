@@ -84,7 +84,7 @@ class AdviceProgress(LiveProgress):
         self._requests = 0
 
     def load_starting(self, clients: int, budget_s: float) -> None:
-        """A schedule asks about so many clients now."""
+        """A schedule asks about this many clients now."""
         self._budget_s, self._ends = budget_s, self._clock() + budget_s
         self._answer, self._stage = "", None
         self._line(

@@ -137,7 +137,7 @@ class Screen(Console):
             yield Segment(encodable(cleaned, self.encoding), style, control)
 
     def on_broken_pipe(self) -> None:
-        """On standard error go on without a word: a measurement does not end because its screen is gone."""
+        """On standard error continue without a word: a measurement does not end because its screen is gone."""
         if not self.stderr:
             super().on_broken_pipe()  # ends the program
         self.quiet = True

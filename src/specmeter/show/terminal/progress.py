@@ -1,4 +1,4 @@
-"""What a person sees on stderr while a run goes on: a live display on a terminal, plain lines elsewhere; or what a
+"""What a person sees on stderr while a run continues: a live display on a terminal, plain lines elsewhere; or what a
 program reads there, a line of JSON each time.
 """
 

@@ -34,7 +34,7 @@ class Check:
     """Also looks at an experiment before anything is measured, when there are no sessions and no requests."""
 
     per_device: bool = False
-    """Looks at each device by itself, where several measured: at its clock, its samples, its memory."""
+    """Looks at each device on its own, where several measured: at its clock, its samples, its memory."""
 
     @property
     def assumes(self) -> str:

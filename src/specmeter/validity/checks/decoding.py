@@ -34,7 +34,7 @@ _ADDED = 8
 
 
 def target_decode_failed(data: RunData) -> Findings:
-    """Verification fails, the engine goes on and samples stale logits: fast, and false.
+    """Verification fails, the engine continues and samples stale logits: fast, and false.
 
     The log says so. Where there is no log, the counters have to say it: more tokens than successful forwards.
 

@@ -380,7 +380,8 @@ def prompts_in_window(data: RunData) -> Findings:
 
 
 def slot_without_drafts(data: RunData) -> Findings:
-    """Requests that drafted nothing in an arm whose other requests did: a slot that silently decodes plainly.
+    """Requests that drafted nothing in an arm whose other requests did: a slot that silently decodes without
+    speculation.
 
     Assumes: a draft model is asked for drafts at least once in 16 tokens.
     Otherwise: an engine that decides against drafts has a policy that the configuration should name.

@@ -229,7 +229,7 @@ def _most_threads(data: RunData) -> int | None:
 
 
 def _threads(arm: Arm, session: Session | None) -> int | None:
-    """Threads in force, or asked for; None: as many as the engine takes by itself, which are the cores it may use."""
+    """Threads in force, or asked for; None: as many as the engine takes on its own, which are the cores it may use."""
     read = None if session is None else session.resolved.get("threads")
     return read if isinstance(read, int) else arm.engine.threads
 

@@ -64,7 +64,7 @@ def _problem(data: RunData, request: RequestData) -> Message | None:
         return Message("records-differ.other_text")
     if row.session_id not in data.sessions:
         return Message("records-differ.no_session")
-    # Where a block was measured again, its requests are asked anew: each time counts its attempts from 1.
+    # Where a block was measured again, its requests are asked again: each time counts its attempts from 1.
     asked, anew = data.attempts.get(row.key, 1), row.key in data.replaced
     if row.attempt > asked or (row.attempt < asked and not anew):
         return Message("records-differ.attempt", attempt=row.attempt, asked=asked)

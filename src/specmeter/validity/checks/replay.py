@@ -140,8 +140,9 @@ def replay_differs(data: RunData) -> Findings:
 def _must_be_read(data: RunData, arm: Arm, is_plain: bool) -> bool:
     """Whether the draft read a text of this arm, if the run says true.
 
-    At a run's end drafts read all texts, or it says what they did not; before, only those of plain decoding that a
-    prediction was replayed on. Where verifying rounds otherwise than plain decoding, as on GPUs, an arm has others.
+    At a run's end drafts read all texts, or it says what they did not; before, only those of decoding without
+    speculation that a prediction was replayed on. Where verifying rounds otherwise than no speculation, as on GPUs, an
+    arm has others.
     """
     if data.profiled is not None:
         return not data.profiled.missing

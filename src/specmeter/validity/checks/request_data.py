@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 NGRAM = 8
 """Length of the runs of tokens whose repetition is counted."""
 BUCKETS = 256
-"""Into so many are tokens hashed where their counts are kept."""
+"""Into this many are tokens hashed where their counts are kept."""
 
 
 class Arrivals(NamedTuple):

@@ -106,7 +106,7 @@ class RunData:
     """What was foretold of each arm."""
     telemetry: Sequence[Sample] = ()
     disturbances: Sequence[Disturbance] = ()
-    """Blocks that were excluded."""
+    """Excluded blocks."""
     replaced: Mapping[RequestKey, int] = field(default_factory=dict[RequestKey, int])
     """How often a request had an answer that does not count."""
     attempts: Mapping[RequestKey, int] = field(default_factory=dict[RequestKey, int])

@@ -248,8 +248,8 @@ def _connected(session: Session) -> tuple[str, ...]:
 def _same_device(asked: str, holding: str, remote: Sequence[str]) -> bool:
     """Whether a buffer's device is the one that was asked for.
 
-    Remote buffers are printed with the machine's address, and numbered anew on each machine: the `RPC1` of two machines
-    with a device each holds its weights in `RPC0[10.0.0.3:50052]`.
+    Remote buffers are printed with the machine's address, and numbered again on each machine: the `RPC1` of two
+    machines with a device each holds its weights in `RPC0[10.0.0.3:50052]`.
     """
     if asked == "none":
         return holding.startswith("CPU")

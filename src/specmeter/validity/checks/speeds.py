@@ -120,7 +120,8 @@ class Drift(NamedTuple):
 
 
 def drift(points: Sequence[BlockEffect]) -> Drift | None:
-    """Least squares: effect = that of the arm + that of the block + drift * time; None where they cannot be told apart.
+    """Least squares: effect = that of the arm + that of the block + drift * time; None where they cannot be
+    distinguished.
 
     Where every block has the same order, an arm's time is as much its own as its speed is.
     """
@@ -154,7 +155,7 @@ class CarryOver(NamedTuple):
 
 def carry_over(points: Sequence[BlockEffect]) -> CarryOver | None:
     """Least squares: effect = that of the arm + that of the block + that of the arm before it in the block; None where
-    they cannot be told apart. The first of a block has none before it, which is a predecessor of its own."""
+    they cannot be distinguished. The first of a block has none before it, which is a predecessor of its own."""
     ordered = sorted(points, key=lambda it: (it.block, it.at))
     last = [-1, *(one.arm if one.block == other.block else -1 for one, other in pairwise(ordered))]
     # What blocks explain is taken off first, which leaves the same as a column for each of them would.

@@ -4,8 +4,8 @@ mlx-lm marks each token that came from a draft. A step ends with a token that di
 told, or as are left; what the models were called for has to agree with that.
 
 The first draft is verified by the forward that reads the last token of the prompt. Drafting it belongs to decoding: its
-time, for which both ends are waited for once, is moved there. Plain decoding reads one token further than it needs to,
-while the last one is told: that forward is not counted.
+time, for which both ends are waited for once, is moved there. Decoding without speculation reads one token further than
+it needs to, while the last one is told: that forward is not counted.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Session(Answering):
                 progress(len(came))
             if over:
                 break
-        # One more where the last step was cut off, or for the token that plain decoding reads in vain.
+        # One more where the last step was cut off, or for the token that decoding without speculation reads in vain.
         handed, drafted = self.target.read - len(ids) - (len(came) - 1), sum(it.drafted for it in came)
         if not drafted <= handed <= drafted + 1:
             raise unknown_version(f"the target read {handed} drafted tokens, and {drafted} are accounted for")

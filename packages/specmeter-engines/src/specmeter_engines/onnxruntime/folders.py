@@ -21,9 +21,9 @@ def onnx_model(options: object, name: str, reference: str) -> ModelIdentity:  # 
         folder = Path(reference).expanduser().absolute()
     if not (folder / CONFIG).is_file():
         raise ModelError(
-            f"model {name}: {reference[:300]}: no folder with {CONFIG}",
-            fix="make one with `python -m onnxruntime_genai.models.builder`, or of a bench model: specmeter models "
-            "export bench:dense --format onnx --out FOLDER",
+            f"model {name}: {reference[:300]}: not a folder with {CONFIG}",
+            fix="make one with `python -m onnxruntime_genai.models.builder`, or from a bench model: `specmeter "
+            "models export bench:dense --format onnx --out FOLDER`",
         )
     return folder_identity(name, reference, folder, sorted(folder.glob("*.onnx*")), (CONFIG, "tokenizer.json"))
 

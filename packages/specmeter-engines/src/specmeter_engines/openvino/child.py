@@ -134,7 +134,7 @@ class Session(Answering):
         config.max_new_tokens, config.apply_chat_template = wanted, False
         config.stop_token_ids = set(self.ends)
         config.ignore_eos = generation.ignore_eos
-        # Without this the tokens that end a text would be said, and the text go on.
+        # Without this the tokens that end a text would be said, and the text continue.
         config.min_new_tokens = wanted if generation.ignore_eos else 0
         config.do_sample = generation.temperature > 0
         if config.do_sample:

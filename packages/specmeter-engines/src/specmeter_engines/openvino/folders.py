@@ -28,8 +28,8 @@ def openvino_model(options: object, name: str, reference: str) -> ModelIdentity:
     if not (path / MODEL).is_file():
         raise ModelError(
             f"model {name}: {reference[:300]}: neither a GGUF file nor a folder with {MODEL}",
-            fix="name one; specmeter models export FILE.gguf --format openvino --out FOLDER makes such a folder, which "
-            "drafts have to be",
+            fix="pass one (a draft model must be a folder: `specmeter models export FILE.gguf --format openvino "
+            "--out FOLDER`)",
         )
     return folder_identity(
         name, reference, path, sorted(path.glob("*.bin")), sorted(it.name for it in path.glob("*.xml"))

@@ -34,7 +34,7 @@ def as_read_by(engine: str, name: str, reference: str) -> ModelIdentity:
     if kind.traits.model_formats:
         return resolve(name, reference, base_dir=Path())
     if kind.model is None:
-        raise ModelError(f"{reference[:200]}: the engine {engine} describes no models", fix="name another engine")
+        raise ModelError(f"{reference[:200]}: the engine {engine} cannot describe models", fix="use another engine")
     return kind.model(own_options(engine, {}), name, reference)
 
 
@@ -68,8 +68,9 @@ class SeveralEngines(Engine):
         name, _, reference = launch.target.reference.partition(":")
         if name not in self._engines:
             raise ExperimentError(
-                f"arm {launch.arm.id}: {launch.target.reference[:200]} names none of the engines of this run",
-                fix=f"name targets ENGINE:MODEL, with one of {', '.join(self._engines) or '(engine.options.engines)'}",
+                f"arm {launch.arm.id}: {launch.target.reference[:200]} does not start with an engine of this run",
+                fix=f"write targets as ENGINE:MODEL, with one of "
+                f"{', '.join(self._engines) or '(engine.options.engines)'}",
             )
         arm, draft = self._translated(name, launch.arm), launch.draft
         check_arm(name, arm, has_draft=draft is not None)
@@ -89,7 +90,8 @@ class SeveralEngines(Engine):
             own = next((it for it in traits.methods if it.drafter == drafter), None)
             if own is None:
                 raise ExperimentError(
-                    f"arm {arm.id}: the engine {name} does not draft by {arm.methods[0]}", fix="leave this arm out"
+                    f"arm {arm.id}: the engine {name} has no method {arm.methods[0]}",
+                    fix="remove this configuration, or change its method",
                 )
             changes["methods"] = (own.name,)
             changes["ngram_n"] = arm.ngram_n if "ngram_n" in own.parameters else None

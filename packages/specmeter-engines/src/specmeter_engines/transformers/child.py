@@ -163,7 +163,7 @@ class Session(Answering):
             )
         said: list[int] = out[0, len(ids) :].tolist()
         if len(arrivals.came) != len(self._forwards):
-            raise unknown_version(f"{len(self._forwards)} forwards of the target and {len(arrivals.came)} steps")
+            raise unknown_version(f"{len(self._forwards)} forward passes of the target, but {len(arrivals.came)} steps")
         came = [
             TargetForward(forward.tokens - (1 if place else len(ids)), tokens, at)
             for place, (forward, (tokens, at)) in enumerate(zip(self._forwards, arrivals.came, strict=True))

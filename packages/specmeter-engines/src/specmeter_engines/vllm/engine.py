@@ -55,11 +55,11 @@ class VllmEngine(Engine):
         named = options.python or os.environ.get(PYTHON) or sys.executable
         self._python = shutil.which(Path(named).expanduser())
         if self._python is None:
-            raise _not_usable(f"{named[:300]} is not an interpreter")
+            raise _not_usable(f"{named[:300]} is not a Python interpreter")
         if "vllm" not in self._installed:
             raise _not_usable(f"{named[:300]} has no vLLM")
         if not KNOWN.match(self._version):
-            raise _not_usable(f"what vLLM {self._version} counts is not known to this version of specmeter")
+            raise _not_usable(f"specmeter cannot read the counts of vLLM {self._version}")
 
     @cached_property
     def _installed(self) -> Mapping[str, tuple[str, str, str]]:
@@ -71,7 +71,7 @@ class VllmEngine(Engine):
             found: Any = json.loads(done.stdout)
             return {str(name): cast("tuple[str, str, str]", tuple(map(str, it))) for name, it in found.items()}
         except (OSError, subprocess.SubprocessError, ValueError, AttributeError, TypeError) as error:
-            raise _not_usable(f"{self._python} cannot be asked what it has ({type(error).__name__})") from None
+            raise _not_usable(f"{self._python} cannot be queried ({type(error).__name__})") from None
 
     @property
     def _version(self) -> str:
@@ -165,7 +165,7 @@ class _Server:
                 raise EngineStartError(
                     f"vLLM was not ready for arm {arm.id} within {launch.start_timeout_s:g} s"
                     + quoted_log(launch.log_path),
-                    fix=f"raise engine.start_timeout_s if the model is large; the whole log is {launch.log_path}",
+                    fix=f"raise engine.start_timeout_s if the model is large; the full log is {launch.log_path}",
                 )
             try:
                 if client.call("GET", "/health", timeout_s=5.0).status == 200:
@@ -177,8 +177,8 @@ class _Server:
             raise died_while_starting(launch, code)
         if client.call("GET", "/v1/models", with_key=False).status != 401:
             raise EngineStartError(
-                f"what answers at {url} does not ask for the key that was set: it is not the vLLM of arm {arm.id}",
-                fix="try again; if it stays so, take `--api-key` out of engine.extra_flags",
+                f"the server at {url} does not require our key, so it is not the vLLM of arm {arm.id}",
+                fix="try again; if it happens again, remove `--api-key` from engine.extra_flags",
             )
         found = ask(url, key)
         facts = SessionFacts(

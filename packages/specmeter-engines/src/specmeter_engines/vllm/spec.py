@@ -28,9 +28,7 @@ class Options(Record):
 def check_arm(arm: Arm, has_draft: bool) -> None:  # noqa: ARG001
     """Refuse an arm that vLLM would refuse only when it has loaded its models."""
     if arm.speculates and arm.gamma is None:
-        raise ExperimentError(
-            f"arm {arm.id}: vLLM has no default for the length of drafts", fix="give the arm a `gamma`"
-        )
+        raise ExperimentError(f"arm {arm.id}: vLLM has no default draft length", fix="give the arm a `gamma`")
 
 
 VLLM = EngineSpec(

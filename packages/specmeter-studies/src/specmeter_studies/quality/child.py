@@ -11,6 +11,7 @@ from typing import TypeVar
 from specmeter.analysis.quality import SpeedTest
 from specmeter.engines.process import Heard, read_result, run_in_subprocess, serve
 from specmeter.errors import EngineStartError, UsageError
+from specmeter.extensions import installing
 from specmeter.record import EngineIdentity, ModelIdentity, Record
 from specmeter_studies.quality import mlx
 from specmeter_studies.quality.scoring import Scores, Scoring, score
@@ -43,7 +44,7 @@ def mlx_times(model: ModelIdentity, tests: Sequence[SpeedTest], seed: int) -> tu
     Raises `EngineStartError` without MLX, `EngineError` when it fails.
     """
     if reason := mlx.missing():
-        raise EngineStartError(f"MLX cannot be used: {reason}", fix="pip install 'specmeter-studies[mlx]'")
+        raise EngineStartError(f"MLX cannot be used: {reason}", fix=installing("mlx", "specmeter-studies"))
     order = mlx.MlxTiming(folder=model.path, tests=tuple(tests), seed=seed)
     return _apart(_QualityJob(time_mlx=order), Times, None).ms, mlx.identify()
 
@@ -63,7 +64,7 @@ def _carry_out(given: str, folder: Path, heard: Heard) -> None:
     elif order.time_mlx is not None:
         result = mlx.time_tests(order.time_mlx).model_dump_json()
     else:
-        raise UsageError("an order for nothing", fix="give something to score or to time")
+        raise UsageError("nothing to measure", fix="give something to score or to time")
     (folder / _RESULT).write_text(result, encoding="utf-8")
 
 

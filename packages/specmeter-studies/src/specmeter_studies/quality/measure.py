@@ -68,7 +68,7 @@ class QualitySpec:
     context: int = CONTEXT
     stride: int = 0
     windows: int | None = None
-    """Score only so many windows from the beginning of the text; None: all."""
+    """Score only this many windows from the beginning of the text; None: all."""
     score: bool = True
     tests: Sequence[SpeedTest] = ()
     blocks: int = BLOCKS
@@ -143,10 +143,10 @@ def refuse(spec: QualitySpec, settings: EngineSettings) -> None:
     """Raise `UsageError` for random weights that are to be scored, for models that do not fit into memory, and where
     there is nothing to measure."""
     if not spec.models or not (spec.score or spec.tests):
-        raise UsageError("nothing to measure", fix="name a model, and leave --no-perplexity out or add --rates")
+        raise UsageError("nothing to measure", fix="give a model, and remove --no-perplexity or add --rates")
     if spec.mlx:
         if spec.score:
-            raise UsageError("MLX models are timed, not scored", fix="set score: false in the plan")
+            raise UsageError("perplexity of MLX models cannot be measured", fix="set `score: false` in the plan")
         return
     longest = window_length(spec.context, spec.stride) if spec.score else 16
     longest = max(longest, context_for(spec.tests) if spec.tests else 16)
@@ -154,7 +154,7 @@ def refuse(spec: QualitySpec, settings: EngineSettings) -> None:
         if spec.score and model.timing_only:
             raise UsageError(
                 f"{model.reference}: random weights: its perplexity is meaningless",
-                fix="use --no-perplexity --rates, or a trained model",
+                fix="use a trained model, or measure only speed (--no-perplexity --rates)",
             )
         arm = Arm(
             id=f"quality of {model.reference}",
@@ -350,7 +350,7 @@ def _carried_over(earlier: QualityReport, now: QualityReport, tests: Sequence[Sp
     differs = _difference(earlier, now, tests)
     if differs:
         raise UsageError(
-            f"the report to continue has another {differs}", fix="name another file, or remove the old one"
+            f"the report to continue has a different {differs}", fix="choose another file, or remove the old one"
         )
     return [
         ours.model_copy(

@@ -93,7 +93,7 @@ class _Loop:
     def __init__(self, folder: Path) -> None:
         self.vocabulary = read_folder(folder).vocabulary
         if not self.vocabulary:
-            raise UsageError(f"{folder}: config.json names no vocab_size", fix="use a model that mlx_lm converted")
+            raise UsageError(f"{folder}: config.json has no vocab_size", fix="use a model that mlx_lm converted")
         try:
             self._mx: Any = import_module("mlx.core")
             generate: Any = import_module("mlx_lm.generate")
@@ -104,7 +104,7 @@ class _Loop:
             self._model: Any = utils.load_model(folder)[0]
         except Exception as error:  # whatever MLX and a model's own code raise
             raise EngineStartError(
-                f"{folder}: mlx_lm cannot load it ({type(error).__name__}: {str(error)[:500]})",
+                f"{folder}: mlx_lm cannot load this model ({type(error).__name__}: {str(error)[:500]})",
                 fix="try `mlx_lm.generate --model` with the same folder, or update mlx-lm",
             ) from error
 
@@ -118,7 +118,7 @@ class _Loop:
             self._generate(before, 0, memory)  # reads the prompt and nothing else
         moments = self._generate(prompt, tokens + 1, memory)
         if len(moments) < tokens + 2:
-            raise EngineError(f"mlx_lm made {len(moments) - 1} of {tokens + 1} tokens", fix="update mlx-lm")
+            raise EngineError(f"mlx_lm generated {len(moments) - 1} of {tokens + 1} tokens", fix="update mlx-lm")
         return (moments[1] - moments[0]) * 1e3, (moments[-1] - moments[1]) * 1e3
 
     def _generate(self, prompt: Sequence[int], tokens: int, memory: Any) -> list[float]:
@@ -130,7 +130,7 @@ class _Loop:
             moments.extend(time.perf_counter() for _ in steps)
         except Exception as error:  # as above
             raise EngineError(
-                f"mlx_lm failed while it generated ({type(error).__name__}: {str(error)[:500]})",
+                f"mlx_lm failed while generating ({type(error).__name__}: {str(error)[:500]})",
                 fix="try the same model with `mlx_lm.generate`",
             ) from error
         return moments

@@ -33,7 +33,7 @@ _REPO_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?"
 _FOLDER_REFERENCE = re.compile(rf"(?P<repo>{_REPO_NAME}/{_REPO_NAME})(?:@(?P<revision>[A-Za-z0-9._/-]{{1,200}}))?")
 _FOLDER_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 """No code: what a repository's own Python files would do is not run."""
-_FIX = "name a folder that mlx_lm can load: config.json and *.safetensors"
+_FIX = "use a folder that mlx_lm can load: config.json and *.safetensors"
 
 
 def fetch_folder(reference: str, *, offline: bool = False) -> Path:
@@ -46,7 +46,7 @@ def fetch_folder(reference: str, *, offline: bool = False) -> Path:
 
     match = _FOLDER_REFERENCE.fullmatch(reference.removeprefix("hf:"))
     if match is None or ".." in reference:
-        raise ModelError(f"{reference!r} does not name a repository on a hub", fix="write hf:OWNER/REPO[@REVISION]")
+        raise ModelError(f"{reference!r} is not a repository on a hub", fix="write hf:OWNER/REPO[@REVISION]")
     disable_progress_bars()
     try:
         found: str = snapshot_download(
@@ -56,7 +56,7 @@ def fetch_folder(reference: str, *, offline: bool = False) -> Path:
         said = str(error).partition("\n")[0][:300]
         raise ModelError(
             f"{reference}: cannot be downloaded ({type(error).__name__}: {said})",
-            fix="check owner, name and network; or download it yourself and name the folder",
+            fix="check owner, name and network; or download it yourself and pass the folder",
         ) from error
     return Path(found)
 
@@ -91,7 +91,7 @@ def read_folder(path: Path) -> MlxFolder:
     config = _config(path / "config.json")
     files = tuple(sorted(path.glob("*.safetensors")))
     if not files or len(files) > _MAX_FILES:
-        raise ModelError(f"{path}: holds {len(files)} safetensors files", fix=_FIX)
+        raise ModelError(f"{path}: contains {len(files)} safetensors files", fix=_FIX)
     parameters = stored = 0
     types: Counter[str] = Counter()
     for file in files:

@@ -67,8 +67,7 @@ def find_tool(tool: Tool, given: str) -> Path:
     found = find_program(tool)
     if found is None:
         raise EngineStartError(
-            f"{flag} auto: there is no {tool} beside the server that {BINARY_VARIABLE} names, none built, and none on "
-            "PATH",
+            f"{flag} auto: no {tool} next to {BINARY_VARIABLE}, among specmeter's builds or on PATH",
             fix=fix,
         )
     return found
@@ -116,7 +115,7 @@ def native_perplexity(
             wall_s = time.perf_counter() - started
             if short := _TOO_SHORT.search(output):
                 raise UsageError(
-                    f"the text has {short[2]} tokens; llama-perplexity wants {short[1]} for windows of {context}",
+                    f"the text has {short[2]} tokens; llama-perplexity needs {short[1]} for windows of {context}",
                     fix="give a longer text, or a smaller --context",
                 )
             found = _strided(output) if stride else _plain(output, scored)
@@ -124,8 +123,8 @@ def native_perplexity(
                 break
         else:
             raise EngineProtocolError(
-                f"{binary}: no perplexity in what it printed, {_RUNS} times{_tail(output)}",
-                fix="use a llama-perplexity close to the embedded version, or leave out the flag",
+                f"{binary}: printed no perplexity in {_RUNS} runs{_tail(output)}",
+                fix="use a llama-perplexity of about the embedded version, or leave the flag out",
             )
     trained = _TRAINED.search(output)
     return Perplexity(

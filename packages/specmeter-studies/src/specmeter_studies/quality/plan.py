@@ -71,7 +71,7 @@ class PlannedModel(Record):
         if self.reference is None and (self.made_from is None or self.type is None):
             raise ValueError("give a `reference`, or `made_from` and `type`")
         if self.type is not None and self.type not in MIXES:
-            raise ValueError(f"type {self.type[:40]!r} is not made here; use one of {', '.join(MIXES)}")
+            raise ValueError(f"type {self.type[:40]!r} cannot be made here; use one of {', '.join(MIXES)}")
         return self
 
     @property
@@ -122,19 +122,19 @@ class QualityPlan(Record):
     @model_validator(mode="after")
     def _consistent(self) -> QualityPlan:
         if not self.score and not self.tests:
-            raise ValueError("there is nothing to measure: set score: true, or name tests")
+            raise ValueError("nothing to measure: set score: true, or list tests")
         for name, model in self.models.items():
             source = model.made_from
             if model.reference is None and source is not None and (source not in self.models or source == name):
                 raise ValueError(f"models.{name}.made_from: {source!r} is not another model of the plan")
             if model.reference is None and source is not None and self.models[source].reference is None:
-                raise ValueError(f"models.{name}.made_from: {source!r} is itself made from another; name that one")
+                raise ValueError(f"models.{name}.made_from: {source!r} is itself made from another model; use that one")
             if self.engine == "mlx" and model.reference is None:
-                raise ValueError(f"models.{name}: MLX models are not made here; give a reference")
+                raise ValueError(f"models.{name}: MLX models cannot be made here; give a reference")
         if all(model.only_source for model in self.models.values()):
-            raise ValueError("models: all are only_source, so nothing would be measured")
+            raise ValueError("models: all models are only_source, so nothing would be measured")
         if self.engine == "mlx" and self.score:
-            raise ValueError("MLX models are timed, not scored: set score: false")
+            raise ValueError("perplexity of MLX models cannot be measured: set score: false")
         return self
 
 
@@ -144,7 +144,7 @@ _FORM = FileKind(
     kind=QualityPlan,
     shelf="specmeter_studies.plans",
     word="quality plan",
-    listing="`specmeter quality --help` names the bundled ones",
+    listing="`specmeter quality --help` lists the bundled ones",
     keys="docs/how-to/quality.md explains every key",
     start="start from the example in docs/how-to/quality.md",
 )
@@ -179,6 +179,6 @@ def text_path(loaded: LoadedPlan) -> Path | None:
         source = f"get it from {plan.text_source}, then " if plan.text_source else ""
         raise ExperimentError(
             f"{loaded.source}: text: {plan.text} does not exist",
-            fix=f"{source}--set text=FILE; or leave scoring out with --set score=false",
+            fix=f"{source}--set text=FILE; or skip perplexity with --set score=false",
         )
     return path

@@ -70,7 +70,7 @@ def prepare(loaded: LoadedPlan, fetching: Fetching = ONLINE) -> QualitySpec:
         reasons = "".join(f"\n  {item.name}: {item.reason}" for item in shelf.skipped)
         raise UsageError(
             f"{loaded.source}: none of the plan's models can be measured here:{reasons}",
-            fix="give files of your own with --set models.NAME.reference=FILE, or choose --variant bench",
+            fix="pass your own files with --set models.NAME.reference=FILE, or choose --variant bench",
         )
     return QualitySpec(
         models=shelf.models,
@@ -136,7 +136,7 @@ class _Shelf:
         assert model.made_from is not None
         assert model.type is not None
         if model.made_from not in self.found:
-            raise UsageError(f"{model.made_from}, its source, is missing", fix="give its file")
+            raise UsageError(f"its source {model.made_from} is missing", fix="give the file of the source")
         source = self.found[model.made_from][0]
         made = make(Path(source.path), model.type, self.fetching.progress_of(name))
         identity = resolve(name, str(made.path), base_dir=self.base_dir)
@@ -161,7 +161,7 @@ def _mlx_model(name: str, reference: str, base_dir: Path, fetching: Fetching) ->
     else:
         path = base_dir / Path(reference).expanduser()
         if not is_folder(path):
-            raise UsageError(f"{path}: not a folder with a config.json", fix="name a model in MLX's format")
+            raise UsageError(f"{path}: not a folder with a config.json", fix="use a model in MLX's format")
     folder = read_folder(path)
     return ModelIdentity(
         name=name,
@@ -180,7 +180,7 @@ def _refuse_too_large(plan: QualityPlan, model: ModelIdentity) -> None:
 
         if model.size_bytes > (free := memory_available_bytes()):
             raise UsageError(
-                f"needs {size(model.size_bytes)} of memory; {size(free)} is free",
+                f"needs {size(model.size_bytes)} of memory, but {size(free)} is free",
                 fix="close other programs, or use a machine with more memory",
             )
         return

@@ -53,8 +53,8 @@ def make(source: Path, kind: str, progress: Progress | None = None) -> Made:
     stored = _stored(parts)
     if stored not in _FLOATS:
         raise ModelError(
-            f"{source}: already in {stored}; quantizing it again would add its loss to the new one",
-            fix="name the model's F16, BF16 or F32 file",
+            f"{source}: is already {stored}; quantizing it again would add both losses",
+            fix="use the model's F16, BF16 or F32 file",
         )
     given = [
         TensorSource(it.name, it.shape[::-1], it.type.name, partial(_chunks, part.path, it))

@@ -35,7 +35,7 @@ class Scoring(Record):
     """Context: the windows' length as it was asked for."""
     stride: Annotated[int, Field(ge=0)] = 0
     windows: Annotated[int, Field(ge=1)] | None = None
-    """Score only so many windows from the beginning of the text; None: all."""
+    """Score only this many windows from the beginning of the text; None: all."""
     text: str
 
 
@@ -126,8 +126,8 @@ def _surprise(context: Context, window: list[int], first: int, following: NDArra
         squares += float(np.square(values).sum())
     if not np.isfinite(squares):
         raise EngineError(
-            f"{context.model.path}: llama.cpp computed logits that are not numbers",
-            fix="the file is damaged or its numbers overflow; try another quantization",
+            f"{context.model.path}: llama.cpp computed logits that are not finite numbers",
+            fix="try another quantization: the file is damaged, or its values overflow",
         )
     return total, squares
 

@@ -32,7 +32,7 @@ def read_text(path: Path | None) -> tuple[str, TextIdentity]:
     try:
         raw = read_named(path, MAX_BYTES + 1)
     except OSError as error:
-        raise UsageError(f"--text {path}: cannot be read ({error.strerror or error})", fix="name a text file") from None
+        raise UsageError(f"--text {path}: cannot be read ({error.strerror or error})", fix="pass a text file") from None
     if len(raw) > MAX_BYTES:
         raise UsageError(f"--text {path}: longer than {size(MAX_BYTES)}", fix="use a shorter text")
     try:

@@ -43,7 +43,7 @@ class StudyDocument:
 
     title: Message | str
     source: Message | str
-    """The document that is repeated."""
+    """The document repeated."""
     findings: StudyFindings
     prefix: str = ""
     """Begins the names of its charts, tables and links, where several studies share a page."""
@@ -136,7 +136,7 @@ def read_study(folder: StudyFolder, *, trusted: bool = False) -> StudyDocument:
 
 
 def document_of_run(run: RunReport) -> StudyDocument | None:
-    """What a run says about its study, where its experiment is one by itself; None for all other runs."""
+    """What a run says about its study, where its experiment is one on its own; None for all other runs."""
     from specmeter.experiments.file import load
     from specmeter_studies.measured import from_run
 
@@ -164,14 +164,14 @@ def published_documents(name: str) -> list[StudyDocument]:
     """
     if name not in GROUPS and name not in studies.names():
         choice = ", ".join((*studies.names(), *GROUPS))
-        raise UsageError(f"--published {name}: is not a study", fix=f"choose one of: {choice}; or `list`")
+        raise UsageError(f"--published {name}: no such study", fix=f"use one of: {choice}; or `list`")
     members = GROUPS.get(name, (name,))
     documents = [
         study_document(found, f"{member}-" if len(members) > 1 else "") for member, found in published_findings(members)
     ]
     if not documents:
         raise UsageError(
-            f"--published {name}: its document printed no numbers", fix=f"measure it: `specmeter study run {name}`"
+            f"--published {name}: the paper has no numbers to show", fix=f"measure it: `specmeter study run {name}`"
         )
     return documents
 

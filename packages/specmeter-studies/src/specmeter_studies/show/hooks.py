@@ -26,7 +26,7 @@ def names() -> tuple[str, ...]:
 
 
 def of_run(run: RunReport) -> StudyDocument | None:
-    """What a run says about its study, where its experiment is one by itself; None for all other runs."""
+    """What a run says about its study, where its experiment is one on its own; None for all other runs."""
     from specmeter_studies.show.document import document_of_run
 
     return document_of_run(run)

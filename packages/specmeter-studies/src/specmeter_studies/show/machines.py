@@ -67,7 +67,7 @@ def _only_part(study: StudyFolder, name: str) -> Path:
     if len(parts) != 1:
         names = ", ".join(part.name for part in parts) or "none"
         raise UsageError(
-            f"{name}: a study with {len(parts)} measured parts ({names})", fix=f"name one part: {study.path.name}/PART"
+            f"{name}: has {len(parts)} measured parts ({names})", fix=f"pass one part: {study.path.name}/PART"
         )
     part = parts[0]
     return study.quality_file(part.name) if part.kind == "quality" else study.run_folder(part.name)
@@ -91,7 +91,7 @@ def _bandwidths(given: Sequence[str], names: dict[str, str]) -> dict[str, float 
         name, separator, value = item.rpartition("=")
         if not separator or not name or not value.strip():
             raise UsageError(
-                f"--bandwidth {item[:80]!r} does not name a run and a bandwidth",
+                f"--bandwidth {item[:80]!r} not a run and a bandwidth",
                 fix='write RUN=GB/S or RUN=DEVICE, for example pro=200 or pro="M2 Pro"',
             )
         try:
@@ -100,7 +100,7 @@ def _bandwidths(given: Sequence[str], names: dict[str, str]) -> dict[str, float 
             found[names.get(name, name)] = value.strip()
             continue
         if not 0 < number <= _MAX_GB_PER_S:
-            raise UsageError(f"--bandwidth {item[:80]}: no bandwidth in GB/s", fix="give GB/s, for example 200")
+            raise UsageError(f"--bandwidth {item[:80]}: not a bandwidth in GB/s", fix="give GB/s, for example 200")
         found[names.get(name, name)] = number * _GB
     return found
 

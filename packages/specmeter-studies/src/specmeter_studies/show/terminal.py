@@ -99,7 +99,7 @@ def print_left_out(screen: Screen, record: StudyRecord) -> None:
 
 
 def print_stopped(screen: Screen, folder: StudyFolder, command: str) -> None:
-    """What is kept of a study that was stopped, and the command that goes on with it."""
+    """What is kept of a study that was stopped, and the command that continues with it."""
     parts = [part for part in folder.record().parts if not part.skipped]
     kept = "; ".join(f"{part.name}: {folder.kept(part)}" for part in parts)
     screen.show_cursor()  # a display that was torn down half way leaves it hidden

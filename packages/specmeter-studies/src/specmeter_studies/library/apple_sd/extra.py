@@ -194,7 +194,7 @@ def gain_at_low_acceptance(data: StudyData) -> Found:
 def _not_by_verification(near: Sequence[Pairing], claimed: Sequence[Pairing]) -> Found:
     """Of speedups that are only claimed: what permits them at such an acceptance, and what the raw logs count.
 
-    The bound by itself rests on a verification being no cheaper than one plain token, and contradicts nothing.
+    The bound on its own rests on a verification being no cheaper than one plain token, and contradicts nothing.
     """
     first, *more = [_permitted(pair) for pair in claimed[:2]]
     said = Message("study.sentences", first=first, second=more[0]) if more else first

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 WITHDRAWN = "first runs, withdrawn"
 """Suite of the document's runs that it does not stand by."""
 _WIDE = 10
-"""An interval that reaches so many times the point says nothing."""
+"""An interval that reaches this many times the point says nothing."""
 GIGABIT = 1e9 / 8
 """Bytes per second of the document's network."""
 
@@ -119,7 +119,7 @@ class Backend:
 
     @property
     def overhead_ms(self) -> Estimate | None:
-        """What a drafted token takes longer there, in ms: than the draft by itself on that machine where that is known
+        """What a drafted token takes longer there, in ms: than the draft on its own on that machine where that is known
         (as in the document), else than drafting here, block by block."""
         if (alone_rate := self.place.alone_rate) is not None:
             return _over_blocks([value - 1000 / alone_rate for value in self.place.block_ms], "ms")
@@ -157,7 +157,7 @@ class Backend:
 
     @property
     def other_answers(self) -> float | None:
-        """At most so many answers per drafted token beside the outputs of the draft's forwards.
+        """At most this many answers per drafted token beside the outputs of the draft's forwards.
 
         Each output is 4 bytes per token of the vocabulary and the 8 bytes of its length; what came back beyond that
         could be other answers, of 8 bytes at least.

@@ -34,7 +34,7 @@ _SMALL, _LARGE = 0.1, 0.5
 """Share of the overhead that bytes take at most to be no cause of it, and at least to be its main one."""
 _NONE_REMOTE = Message("cross-device.none_remote")
 _PER_OPERATION = 10
-"""A forward has at least so many operations: fewer answers than that are no call for each."""
+"""A forward has at least this many operations: fewer answers than that are no call for each."""
 _NO_ADDRESS = Message("cross-device.no_address")
 _NO_RPC = Message("cross-device.no_rpc")
 
@@ -82,7 +82,7 @@ def reduction(data: StudyData) -> Found:
 
 
 def not_viable(data: StudyData) -> Found:
-    """Whether every draft elsewhere is slower than plain decoding."""
+    """Whether every draft elsewhere is slower than no speculation."""
     return lies(remotes(data), "line.speedup", high=1, found="cross-device.over_plain", empty=_NONE_REMOTE)
 
 
@@ -127,7 +127,7 @@ def _printed_overhead(remote: Sequence[Backend]) -> Found:
 
 
 def calls(data: StudyData) -> Found:
-    """Whether so many answers came back as a call for each operation would bring."""
+    """Whether this many answers came back as a call for each operation would bring."""
     remote = remotes(data)
     known = [backend for backend in remote if backend.proven and backend.other_answers is not None]
     if not known:

@@ -1,6 +1,6 @@
 """The latency model of `specmeter_studies.latency`, fitted to drafts that were measured through several networks.
 
-Each block is fitted by itself, and intervals are Student's over blocks: of the parameters, and of whatever follows
+Each block is fitted on its own, and intervals are Student's over blocks: of the parameters, and of whatever follows
 from them, so that parameters which vary together do so in predictions too.
 """
 
@@ -58,8 +58,8 @@ class Fitted:
         """The same with outputs of another vocabulary. Raises `UsageError` where the measured one is not known."""
         if self.vocabulary is None or self.forwards is None:
             raise UsageError(
-                "--vocabulary: the run does not say how large its draft's outputs were",
-                fix="leave it out, or give a run whose log names the draft's vocabulary",
+                "--vocabulary: the vocabulary size of the run's draft model is unknown",
+                fix="leave --vocabulary out, or use a run whose log contains the size",
             )
         more = self.forwards * (output_bytes(vocabulary) - output_bytes(self.vocabulary))
         models = tuple(LatencyModel(it.fixed_ms, it.trips, it.bytes_ + more) for it in self.models)
@@ -90,7 +90,7 @@ class Forecast(Record):
     overhead_ms: Estimate
     """What a drafted token takes longer than the draft itself computes."""
     speedup: Estimate | None
-    """Over plain decoding; None where a step is not known."""
+    """Over decoding without speculation; None where a step is not known."""
     over_here: Estimate | None
     """Decode rate over that with the same draft on this machine."""
     extrapolated: bool
@@ -131,9 +131,9 @@ def fitted(found: Sequence[Backend], networks: Mapping[str, Network] | None = No
     points = list(_through(found, networks or {}))
     if not points:
         raise UsageError(
-            "there is no remote draft here with a known network, beside the same draft on this machine",
-            fix="measure one: `specmeter study run cross-device --variant bench --variant relay`; for machines of your "
-            "own say what lies between: --network ARM=relay:0.4ms@1000Mbit",
+            "the run needs the same draft model twice: on this machine, and on another one over a known network",
+            fix="measure one: `specmeter study run cross-device --variant bench --variant relay`; for your own "
+            "machines, describe the network: --network ARM=relay:0.4ms@1000Mbit",
         )
     proven = [backend for backend in found if backend.remote and backend.place.drafted]
     crossed = [sum(both) for backend in proven if (both := backend.bytes_per_token) is not None]

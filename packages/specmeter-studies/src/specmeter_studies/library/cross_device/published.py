@@ -21,7 +21,7 @@ BASELINE = f"{TARGET}/none"
 _AGAIN, _FIRST, _BENCH, _LOGS = "apple/cross_again.csv", "apple/cross_first.csv", "apple/bench.csv", "apple/logs.csv"
 _NAMES = {"local": "local", "103_M1Max": "M1 Max", "104_M2Pro": "M2 Pro"}
 _ALONE = {"M1 Max": 86.62, "M2 Pro": 62.94}
-"""The draft by itself on the machines, as printed [tok/s]."""
+"""The draft on its own on the machines, as printed [tok/s]."""
 _NOT_REACHED = "Failed to connect"
 _VOCABULARY = 248_320
 """Tokens of both models, as the raw log lists them."""

@@ -14,7 +14,7 @@ paper's claim is that this lies above 1. The rest of a step (sampling, restoring
 
 Eq. 1, (1 - alpha^(gamma+1)) / ((1 - alpha)(gamma c + 1)), takes a probability alpha per token. What engines print is
 accepted / drafted, which lies below it; it is converted (`theory.acceptance`). c is the rate of the target over the
-rate of the draft, each by itself.
+rate of the draft, each on its own.
 
 Memory. The paper multiplies the *whole* file by the token rate and gets 1138 GB/s on a machine of 800 GB/s. One token
 of a mixture of experts reads what all tokens share and its own experts; a forward over gamma + 1 tokens reads at least
@@ -162,7 +162,8 @@ class Traffic:
 
 
 def traffic(data: StudyData) -> tuple[Traffic, ...]:
-    """For every plain decoding of suites A and C, then every configuration of B and D, whose model sizes are known."""
+    """For every decoding without speculation of suites A and C, then every configuration of B and D, whose model sizes
+    are known."""
     found: list[Traffic] = []
     for line in (*overall(data, "A", "C"), *speculative(data)):
         used = model(data, line.target)
@@ -214,7 +215,7 @@ class Rounds:
     """tokens / tau."""
     ms: Estimate
     plain_ms: Estimate | None
-    """One token of the target by itself."""
+    """One token of the target on its own."""
 
 
 def rounds(data: StudyData, tokens: int) -> tuple[Rounds, ...]:

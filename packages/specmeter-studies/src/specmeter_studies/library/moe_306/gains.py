@@ -97,7 +97,7 @@ def _printed_acceptance(data: StudyData) -> Found:
 
 
 def moe_slower(data: StudyData) -> Found:
-    """Whether the dense 4B decodes faster than each mixture, by itself."""
+    """Whether the dense 4B decodes faster than each mixture, on its own."""
     rows = [it for it in baselines(data) if it.line.suite in ("A", "C") and it.line.target in ("dense_4b", *MOE)]
 
     def dense_over_moe(rows: Sequence[Configuration]) -> list[tuple[Configuration, Configuration]]:

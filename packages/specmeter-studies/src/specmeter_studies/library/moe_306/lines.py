@@ -54,7 +54,7 @@ BYTES_PER_WEIGHT = {"F32": 4.0, "BF16": 2.0, "F16": 2.0, "Q8_0": 34 / 32, "UD-Q8
 """Of the formats that drafts and dense models of the study have; the last by the header of Qwen3.5-0.8B-UD-Q8_K_XL."""
 
 MIN_EXACT = 3
-"""So many generations, all on one side, are an exact count that needs no interval."""
+"""This many generations, all on one side, are an exact count that needs no interval."""
 
 
 def suite(line: ArmResult) -> str:
@@ -124,7 +124,7 @@ def by_kind(data: StudyData, target: str, draft: str, gamma: int) -> tuple[ArmRe
 
 
 def baseline_of(data: StudyData, line: ArmResult) -> ArmResult | None:
-    """The same target by itself: on prompts of the same lengths for suite F, else over all prompts of its suite."""
+    """The same target on its own: on prompts of the same lengths for suite F, else over all prompts of its suite."""
     same = data.arms if line.suite == "F" else overall(data, "A", "C", "E")
     return next(
         (
@@ -152,7 +152,7 @@ def refuted(data: StudyData, line: ArmResult) -> float | None:
 
 
 def draft_rate(data: StudyData, draft: str | None) -> Estimate | None:
-    """tok/s of a draft model by itself: suite C measures the same model as `dense_...`, if in another format."""
+    """tok/s of a draft model on its own: suite C measures the same model as `dense_...`, if in another format."""
     return next((line.decode_rate for line in overall(data, "C") if line.target == alone(draft)), None)
 
 
@@ -163,7 +163,7 @@ def alone(draft: str | None) -> str:
 
 @dataclass(frozen=True)
 class OtherFormat:
-    """A draft that was measured by itself in another number format than it drafts in."""
+    """A draft that was measured on its own in another number format than it drafts in."""
 
     measured: str
     drafts_in: str
@@ -172,7 +172,7 @@ class OtherFormat:
 
     @property
     def message(self) -> Message:
-        """As a sentence goes on."""
+        """As a sentence continues."""
         return self._told("moe-306.format")
 
     @property

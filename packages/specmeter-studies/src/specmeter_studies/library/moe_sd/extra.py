@@ -38,7 +38,7 @@ def mixtures(data: StudyData) -> tuple[Pairing, ...]:
 
 
 def all_lose(data: StudyData) -> Found:
-    """Whether every arm on a mixture is slower than plain decoding."""
+    """Whether every arm on a mixture is slower than no speculation."""
     return lies(
         mixtures(data),
         "line.speedup",
@@ -66,8 +66,8 @@ def _mixtures(data: StudyData) -> tuple[str, ...]:
 def unreliable(data: StudyData) -> Found:
     """Whether the same draft with the same length is accepted less on the mixture than on the dense target.
 
-    Acceptance has its interval over prompts, of which there are few: what cannot be told apart is left so, unless the
-    mixture accepts a share that no doubt of the draft explains (half or more): such drafts are not unreliable.
+    Acceptance has its interval over prompts, of which there are few: what cannot be distinguished is left so, unless
+    the mixture accepts a share that no doubt of the draft explains (half or more): such drafts are not unreliable.
     """
     mixed = _mixtures(data)
     moe = pairings(data, mixed)

@@ -52,7 +52,7 @@ _PRINTED = "printed by the engine"
 
 
 def part(data: StudyData, name: str) -> StudyData:
-    """One part by itself: arms of different parts have the same names."""
+    """One part on its own: arms of different parts have the same names."""
     return replace(
         data,
         arms=tuple(line for line in data.arms if line.suite == name),

@@ -224,10 +224,11 @@ def kv_quantization(data: StudyData) -> Found:
 
 
 def _by_request(known: Lines, line: Line) -> Message | None:
-    """Requests that drafted nothing decode plainly with the same KV: what those that drafted are compared with.
+    """Requests that drafted nothing decode without speculation with the same KV: what those that drafted are compared
+    with.
 
-    None unless each that drafted is slower than each that did not, by more than prompts make plain decoding differ, and
-    there are three of either: two requests show nothing.
+    None unless each that drafted is slower than each that did not, by more than prompts make decoding without
+    speculation differ, and there are three of either: two requests show nothing.
     """
     drafted = [it.decode_rate for it in line.results if it.drafted and it.decode_rate]
     plain = [it.decode_rate for it in line.results if it.drafted == 0 and it.decode_rate]
@@ -303,7 +304,7 @@ def length_unchanged(data: StudyData) -> Found:
 
 
 def silent_failure(data: StudyData) -> Found:
-    """Whether the draft of another vocabulary decodes plainly without a word."""
+    """Whether the draft of another vocabulary decodes without speculation without a word."""
     known = lines(data)
     line = known.get(OTHER_VOCABULARY)
     base = known.get(line.reference) if line else None

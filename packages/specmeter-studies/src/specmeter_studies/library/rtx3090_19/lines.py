@@ -157,7 +157,7 @@ def noise(known: Lines) -> Noise | None:
 
 
 def ratio(known: Lines, line: Line, *, among: int = 1, level: float = 0.95) -> Estimate | None:
-    """Pooled rate over that of its reference; `among`: the interval is to hold for so many of them together.
+    """Pooled rate over that of its reference; `among`: the interval is to hold for this many of them together.
 
     None for what is compared with nothing, or was found invalid; without an interval where nothing was repeated.
     """

@@ -3,7 +3,7 @@
 The document's mechanism: below the saturation threshold each drafted token brings experts of its own, so that a
 verification pays for the union of all. That bounds what a verification costs. One token reads K experts per layer, and
 a forward over n tokens the union of their choices, never more than n K, at any number of tokens below or above the
-threshold. So, per request, with plain decoding's time t for one token,
+threshold. So, per request, with the baseline's time t for one token,
 
     time of decoding  <=  t x (tokens + rejected)  +  time of drafting,
 
@@ -27,7 +27,8 @@ from specmeter_studies.study import ModelUsed, PromptResult, StudyData
 THRESHOLD, SPARSITY = 94, 0.031
 """What the document prints."""
 UNEXPLAINED = 0.05
-"""Share of the time beyond the bound that rates of plain decoding, which vary by some percent, do not explain."""
+"""Share of the time beyond the bound that rates of decoding without speculation, which vary by some percent, do not
+explain."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def unexplained(known: Lines, line: Line) -> Estimate | None:
 
 
 def beyond_bound(known: Lines, line: Line) -> Estimate | None:
-    """The same where it is more than plain decoding's rates explain, and than the run shows where there is nothing."""
+    """The same where it is more than the baseline's rates explain, and than the run shows where there is nothing."""
     found = unexplained(known, line)
     return found if above(found, max(UNEXPLAINED, line.arm.least_effect)) else None
 

@@ -250,7 +250,7 @@ def own_layers(data: StudyData) -> Found:
 
 
 def ngram_map(data: StudyData) -> Found:
-    """Whether it stays within the margin of plain decoding."""
+    """Whether it stays within the margin of decoding without speculation."""
     rows = _of(data, "ngram-map-k4v")
     return lies(rows, "line.speedup", low=1 / (1 + MARGIN), high=1 + MARGIN, told="message", empty=NOTHING)
 

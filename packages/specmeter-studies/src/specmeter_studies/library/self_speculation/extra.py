@@ -26,7 +26,7 @@ def published() -> StudyData:
 
 
 def all_lose(data: StudyData) -> Found:
-    """Whether every arm is slower than plain decoding."""
+    """Whether every arm is slower than no speculation."""
     return lies(
         pairings(data),
         "line.speedup",
