@@ -267,7 +267,7 @@ def test_another_speedup_beside_it_is_told_apart() -> None:
     it = cycle(tau=1.42, verify=2.0, draft=0.0)
     mean = Estimate(point=0.70, n=3, unit="x", method="geometric mean")
     said = str(sentence(it, None, measured=mean)[1])
-    assert said.startswith("0.71x over all tokens (geometric mean over blocks: 0.70x): each step emits")
+    assert said.startswith("0.71x over all tokens (0.70x as the geometric mean over blocks): each step yields")
     same = mean.model_copy(update={"point": 0.712})
     assert sentence(it, None, measured=same) == sentence(it, None)
 
@@ -362,7 +362,7 @@ def test_routing_that_the_run_measured_comes_first() -> None:
     partly = said_of(sentence(pair, known)[1], "account.partly")
     assert partly.values["most"] == pytest.approx(1.25)
     assert said_of(partly, "account.experts").values["more"] == pytest.approx(0.25)
-    assert str(known.message_for(2)) == "5.0 of 32 in a layer in the run's steps, 7.5 by uniform routing"
+    assert str(known.message_for(2)) == "5.0 of 32 per layer in the run's steps; random routing would use 7.5"
 
 
 def test_the_experts_of_the_run_s_own_texts_come_before_a_probe_s() -> None:
@@ -377,7 +377,7 @@ def test_the_experts_of_the_run_s_own_texts_come_before_a_probe_s() -> None:
     assert known is not None
     assert known.source == "texts"
     assert known.more(3) == (0.5, True)
-    assert str(known.message_for(3)) == "6.0 of 32 in a layer on the run's texts, 10.6 by uniform routing"
+    assert str(known.message_for(3)) == "6.0 of 32 per layer on this run's outputs; random routing would use 10.6"
     assert known.message_for(9) == Message("experts.unknown"), "no text tells of 9 tokens"
     failed = texts.model_copy(update={"union": None, "failure": Message("text.outside", text="no")})
     assert experts_of(BENCH_MOE, None, None, {}, failed) == experts_of(BENCH_MOE)

@@ -250,7 +250,7 @@ def test_comparisons_audits_predictions_and_tables_show_their_answer_first(run: 
     shown = run.table("requests")._repr_html_()
     assert shown.startswith("<div><p><strong>requests: the first 20 rows</strong></p><table>")
     (compared,) = specmeter.compare(run, run)
-    assert compared._repr_html_().startswith("<div><p><strong>run and run hold the same data")  # pyright: ignore[reportAttributeAccessIssue]
+    assert compared._repr_html_().startswith("<div><p><strong>run and run are the same data")  # pyright: ignore[reportAttributeAccessIssue]
     rows = [{"gamma": 4, "acceptance": 0.5, "speedup": 9.5, "name": "<b>"}] * 25
     audited = specmeter.audit(rows)._repr_html_()  # pyright: ignore[reportAttributeAccessIssue]
     assert audited.startswith("<div><p><strong>rows (table): 25 rows: ")

@@ -111,12 +111,14 @@ def test_on_a_terminal_it_shows_what_runs_and_interim_numbers(run: Measured, tmp
     assert sum("baseline" in line for line in lines) == 1
 
 
-def test_off_a_terminal_each_block_begins_with_interim_speedups(run: Measured, tmp_path: Path) -> None:
+def test_off_a_terminal_each_block_has_one_line(run: Measured, tmp_path: Path) -> None:
     out = io.StringIO()
     with going_on(run, 24, tmp_path / "run", Screen(file=out, width=200)):
-        told = [line for line in out.getvalue().splitlines() if line.startswith("interim speedups (unfinished, not ch")]
-    assert len(told) == 2  # before the second and the third block
-    assert told[0].count("~") == 3
+        _, *told = out.getvalue().splitlines()
+    assert [line.partition(" requests done")[0] for line in told] == [
+        *("block 1/3: 0/24", "block 2/3: 8/24", "block 3/3: 16/24")
+    ]
+    assert max(map(len, told)) < 100
 
 
 def test_a_speedup_above_what_a_step_emits_is_not_told(run: Measured, monkeypatch: pytest.MonkeyPatch) -> None:

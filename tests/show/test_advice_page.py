@@ -92,7 +92,7 @@ def believed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("believed")
 def test_show_and_list_know_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["show", folder.name]) == 0
-    assert capsys.readouterr().out.startswith("dense: speculate with draft model small, 4 draft tokens: 1.92x")
+    assert capsys.readouterr().out.startswith("dense: 1.92x as fast [")
     assert invoke(["show", str(folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["arm"]["id"] == BEST.id
     assert invoke(["show", str(folder), "--by-kind"]) == 2

@@ -108,7 +108,7 @@ def test_the_table_has_a_row_for_each_load() -> None:
             "1.03",
             "-",
             "valid",
-            "the budget is spent",
+            "the time budget is used up",
         ],
         ["4", "no speculation", "0", "0.95", "-", "0.80", "valid", ""],
         ["8", "no speculation", "0", "0.95", "-", "0.70", "valid", ""],
@@ -116,7 +116,7 @@ def test_the_table_has_a_row_for_each_load() -> None:
     slower = undecided("too-noisy", basis="confirmed", speedup=paired(0.95, 0.5))
     first, *_ = by_clients(schedule(slower)).rows
     assert [ENGLISH.render(cell.text) for cell in first.cells][1:3] == ["no speculation (undecided)", "0"]
-    assert ENGLISH.render(by_clients(SCHEDULES["not-begun"]).rows[0].cells[-1].text) == "not begun"
+    assert ENGLISH.render(by_clients(SCHEDULES["not-begun"]).rows[0].cells[-1].text) == "not started"
     false = by_clients(SCHEDULES["invalid"]).rows[1]
     assert false.verdict == "invalid"
     assert any(cell.struck for cell in false.cells)
@@ -232,7 +232,7 @@ def test_a_missing_advice_is_not_begun_and_a_broken_one_is_refused(
 ) -> None:
     (folder / "c2" / "advice.json").unlink()
     assert invoke(["show", str(folder)]) == 1  # nothing that was measured stands behind the others
-    assert "- not begun: 2 clients" in capsys.readouterr().out
+    assert "- not started: 2 clients" in capsys.readouterr().out
     (folder / "c4" / "advice.json").write_text("{", encoding="utf-8")
     assert "c4/advice.json: is not a record of an advice" in refused(folder, capsys).replace("\\", "/")
 
@@ -248,5 +248,5 @@ def test_names_of_strangers_are_text(capsys: pytest.CaptureFixture[str], monkeyp
     text = printed(SCHEDULES["hostile"], capsys, monkeypatch, details=True)
     assert HOSTILE not in text
     assert set(ALL["hostile"].command).isdisjoint(text.split())
-    with pytest.raises(UsageError, match="unknown"):
+    with pytest.raises(UsageError, match="no such program"):
         also_for(schedule(undecided("budget"), confirmed(arm=drafts(2))), HOSTILE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import isfinite
 from typing import Annotated, Literal
@@ -182,15 +182,15 @@ class Group:
             return self.first.message
         return Message("finding.of", arm=arm, told=self.first.message)
 
-    @property
-    def where(self) -> Message:
-        """`dense/none, dense/draft-simple/small/g4 (12 requests)`, or `the whole run`."""
+    def where(self, called: Callable[[str], str | Message] = str) -> Message:
+        """`dense: no speculation (12 requests)`, or `whole run`; `called`: what arms are called, their ids unless
+        told."""
         if not self.arms:
             return Message("finding.whole_run")
         more = len(self.arms) - _ARMS_SHOWN
         return Message(
             "finding.where",
-            arms=self.arms[:_ARMS_SHOWN],
+            arms=[called(it) for it in self.arms[:_ARMS_SHOWN]],
             more=Message("finding.more_arms", count=more) if more > 0 else "",
             requests=Message("finding.requests", count=self.count)
             if self.first.scope == "request" and self.count > 1

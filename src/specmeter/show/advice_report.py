@@ -23,6 +23,7 @@ from specmeter.show.advice_words import (
     outcome_in_short,
     outcome_told,
     reason,
+    rests,
     shown_outcomes,
     simulated,
     target_of,
@@ -70,10 +71,11 @@ def report(advice: Advice, folder: Path, reports: Mapping[str, str] | None = Non
         verdict=advice.verdict,
         simulated=simulated(advice),
         answer=[
+            *_said(rests(advice, names)),
             *_said(reason(advice), at="page"),
             *_to_paste(advice),
             *_by_kind(advice, names),
-            *_said(*drafts(advice, names)),
+            *_said(*drafts(advice)),
             *_made(advice),
             *_said(would_decide(advice, folder)),
         ],
@@ -166,7 +168,10 @@ def closing(after: Message | None, folder: Path, place: Message) -> list[Block]:
 
 
 def _took(advice: Advice) -> Message | str:
-    parts = [Message("advised.stage_took", stage=it.stage, took=duration(it.seconds)) for it in advice.stages]
+    parts = [
+        Message("advised.stage_took", stage=Message(f"stage.{it.stage}.name"), took=duration(it.seconds))
+        for it in advice.stages
+    ]
     took = duration(advice.seconds)
     return Message("advised.took_in", took=took, parts=parts) if parts else took
 

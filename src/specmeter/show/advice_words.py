@@ -29,8 +29,11 @@ if TYPE_CHECKING:
     from specmeter.record import Estimate
 
 
-_LEFT_OUT = ("cannot-gain", "cannot-win", "as-good", "no-room", "failed", "open")
-"""Outcomes of arms that were not raced, in the order in which they are told."""
+_LEFT_OUT = {
+    **dict.fromkeys(("cannot-gain", "cannot-win", "as-good"), "no-better"),
+    **{code: code for code in ("no-room", "failed", "open")},
+}
+"""Outcome of arms that were not raced -> what they are counted as, in this order."""
 _SHORT = 6
 """Configurations that are told without a race, the most promising first."""
 
@@ -53,35 +56,44 @@ def target_of(advice: Advice) -> str:
 
 def headline(advice: Advice, names: Names) -> Message:
     """Like `dense: 1.92x as fast [1.85, 1.99] with draft model small, 4 draft tokens`."""
-    said: dict[str, Value] = {"target": _asked_of(advice)}
-    best = advice.best
-    if best is not None and advice.speedup is not None and advice.verdict != "invalid":
-        said |= {"method": _method(advice, best, names), "speedup": ratio(advice.speedup), "rests": _rests(advice)}
-    has_number = len(said) > 1
+    said: dict[str, Value] = {"target": _asked_of(advice)} | _best(advice, names)
+    has_number = "speedup" in said
     if advice.again is not None:
         return _again(advice, said)
     if disagree(advice) and has_number:
-        kinds = [_in_short(it) for it in advice.by_kind]
-        code = (
-            "depends"
-            if advice.decision in DRAFTS
-            else "depends_off"
-            if advice.decision in LEAVES_OFF
-            else "depends_open"
-        )
-        return Message(f"advised.{code}", **said, kinds=kinds)
-    if is_open(advice):
-        said["why"] = why_undecided(advice)
-        if advice.speedup is not None and advice.speedup.point <= 1 and has_number:
-            return Message("advised.undecided_slower", **said)
-        return Message("advised.undecided" if has_number else "advised.undecided_none", **said)
+        return Message("advised.depends", target=said["target"], kinds=[_in_short(it) for it in advice.by_kind])
+    if is_open(advice) or (not has_number and advice.decision not in LEAVES_OFF):
+        return Message("advised.undecided", target=said["target"], why=why_undecided(advice))
     if advice.basis == "predicted" and has_number and not advice.outcomes:
         return Message("advised.guess", **said)
     if advice.basis == "predicted" and has_number:
         return Message(f"advised.predicted.{advice.decision}", **said)
-    if advice.decision in LEAVES_OFF:
-        return Message(f"advised.{advice.decision}" if has_number else "advised.off_none", **said)
-    return Message(f"advised.{advice.decision}", **said) if has_number else _nothing(advice, said)
+    return Message(f"advised.{advice.decision}" if has_number else "advised.off_none", **said)
+
+
+def rests(advice: Advice, names: Names) -> Message | None:
+    """What the first line rests on, and what it does not say: `confirmed on 4 new prompts in 3 blocks`, `best so far:
+    1.05x [0.96, 1.14] with ngram-mod, n-max 3; ...`."""
+    said = _best(advice, names)
+    if advice.again is None and is_open(advice) and advice.verdict != "invalid":
+        return Message("advised.best_so_far", **said, rests=_rests(advice)) if said else Message("advised.nothing_yet")
+    if not said or advice.basis == "predicted":
+        return None
+    if advice.again is not None and advice.again.before is not None:
+        return Message("advised.again.rests", before=ratio(advice.again.before), rests=_rests(advice))
+    if advice.again is None and disagree(advice):
+        sort = "" if advice.decision in DRAFTS else "_off" if advice.decision in LEAVES_OFF else "_open"
+        return Message(f"advised.over_all{sort}", **said, rests=_rests(advice))
+    return _rests(advice)
+
+
+def _best(advice: Advice, names: Names) -> dict[str, Value]:
+    """What the best configuration is called, and its speedup; empty where none has one that counts."""
+    if advice.best is None or advice.speedup is None or advice.verdict == "invalid":
+        return {}
+    interval = brackets(advice.speedup, 2)
+    said: dict[str, Value] = {"point": advice.speedup.point, "interval": interval, "speedup": ratio(advice.speedup)}
+    return {"method": _method(advice, advice.best, names), **said}
 
 
 def _method(advice: Advice, best: str, names: Names) -> Value:
@@ -107,20 +119,14 @@ def is_open(advice: Advice) -> bool:
     return stopped or (advice.decision == "undecided" and not waits)
 
 
-def _nothing(advice: Advice, said: dict[str, Value]) -> Message:
-    return Message("advised.undecided_none", **(said | {"why": why_undecided(advice)}))
-
-
 def _again(advice: Advice, said: dict[str, Value]) -> Message:
     again = advice.again
     assert again is not None
     if "speedup" not in said:
         told = Message("advised.again.nothing")
-    elif again.before is None:
-        told = Message("advised.again.now_alone", **said)
     else:
-        kept_off = advice.decision in LEAVES_OFF and advice.arm is None
-        told = Message(f"advised.again.{'off' if kept_off else 'now'}", **(said | {"before": ratio(again.before)}))
+        kept_off = advice.decision in LEAVES_OFF and advice.arm is None and again.before is not None
+        told = Message(f"advised.again.{'off' if kept_off else 'now'}", **said)
     return Message(f"advised.again.{again.holds}", target=said["target"], when=day(again.made_at), told=told)
 
 
@@ -175,7 +181,7 @@ def disagree(advice: Advice) -> bool:
 
 
 def _in_short(it: AdviceOfKind) -> Message:
-    """`code 1.90x`, `chat off`."""
+    """`code 1.90x`, `chat no speculation`."""
     if it.decision in DRAFTS and it.speedup is not None:
         return Message("answer.on_kind", kind=it.kind, speedup=f"{it.speedup.point:.2f}")
     return Message(f"advised.on_kind.{'off' if it.decision in LEAVES_OFF else 'undecided'}", kind=it.kind)
@@ -207,7 +213,7 @@ def _of_kind(it: AdviceOfKind, names: Names) -> Message:
     if it.arm is None or it.speedup is None:
         return Message("advised.of_kind.undecided", **said)
     said["method"] = names[it.arm.id]
-    return Message(f"advised.of_kind.{it.decision if it.decision in DRAFTS else 'undecided_at'}", **said)
+    return Message(f"advised.of_kind.{'speculate' if it.decision in DRAFTS else 'undecided_at'}", **said)
 
 
 def commands(advice: Advice) -> dict[str, tuple[str, ...]]:
@@ -254,9 +260,9 @@ def _stage_folder(advice: Advice, folder: Path) -> str:
     return quoted(str(folder / stage.folder if stage else folder))
 
 
-def drafts(advice: Advice, names: Names) -> Iterator[Message]:
-    """`qwen-0.5b as draft model: slower at every draft length; best: 2 tokens, 0.56x [0.50, 0.62], predicted (41% of
-    draft tokens accepted)`: every draft model that was tried and is not the answer."""
+def drafts(advice: Advice) -> Iterator[Message]:
+    """`qwen-0.5b as draft model: slower at every draft length (best: 0.56x [0.50, 0.62], predicted, 41% of draft tokens
+    accepted)`: every draft model that was tried and is not the answer."""
     arms = {arm.id: arm for arm in advice.arms}
     best: dict[str, ArmOutcome] = {}
     for outcome in advice.outcomes:
@@ -268,7 +274,7 @@ def drafts(advice: Advice, names: Names) -> Iterator[Message]:
         if speedup is None or (advice.arm is not None and advice.arm.draft == draft):
             continue
         lost = all(_loses(it) for it in advice.outcomes if it.arm_id in arms and arms[it.arm_id].draft == draft)
-        said: dict[str, Value] = {"draft": draft, "method": names[outcome.arm_id], "speedup": ratio(speedup)}
+        said: dict[str, Value] = {"draft": draft, "speedup": ratio(speedup)}
         said["how"] = Message("advised.draft.predicted" if speedup is outcome.predicted else "advised.draft.measured")
         said["accepted"] = (
             "" if outcome.acceptance is None else Message("advised.draft.accepted", share=outcome.acceptance)
@@ -292,9 +298,9 @@ def _known(outcome: ArmOutcome) -> tuple[bool, float]:
 
 
 def reason(advice: Advice) -> Message | None:
-    """`Why: each step emits 3.10 tokens in the time of 1.61 plain steps.`"""
+    """`Why: each step yields 3.10 tokens and takes as long as 1.61 steps without speculation.`"""
     decoding = advice.asked.goal == "throughput"
-    if not decoding or advice.tau is None or advice.speedup is None or advice.speedup.point <= 0:
+    if not decoding or is_open(advice) or advice.tau is None or advice.speedup is None or advice.speedup.point <= 0:
         return None
     cost = advice.tau.point / advice.speedup.point
     return Message("advised.reason", tau=advice.tau.point, cost=cost)
@@ -316,11 +322,13 @@ def shown_outcomes(advice: Advice) -> list[ArmOutcome]:
 
 
 def counts(advice: Advice) -> Message | None:
-    """`214 configurations: 5 raced, 196 cannot be the fastest, 13 predicted to be as good as another.`"""
-    if not advice.outcomes:
+    """`214 configurations: 5 measured, 209 predicted to be no better.`; None where all were measured."""
+    found = Counter(
+        "measured" if is_compared(outcome) else _LEFT_OUT.get(outcome.code, outcome.code) for outcome in advice.outcomes
+    )
+    if found.keys() <= {"measured"}:
         return None
-    found = Counter("measured" if is_compared(outcome) else outcome.code for outcome in advice.outcomes)
-    order = ("measured", *_LEFT_OUT)
+    order = ("measured", *dict.fromkeys(_LEFT_OUT.values()))
     found["other"] = sum(found.values()) - sum(found[code] for code in order)
     parts = [Message(f"advised.count.{code}", count=found[code]) for code in (*order, "other") if found[code]]
     return Message("advised.counts", count=len(advice.outcomes), parts=parts)
@@ -369,9 +377,8 @@ def about_numbers(advice: Advice) -> list[Message]:
 
 def _intervals(advice: Advice) -> Message:
     if any(outcome.confirmed is not None for outcome in advice.outcomes):
-        return Message(
-            "advised.intervals" if any(outcome.raced for outcome in advice.outcomes) else "advised.intervals.alone"
-        )
+        two = advice.held_out and advice.verdict != "invalid" and any(outcome.raced for outcome in advice.outcomes)
+        return Message("advised.intervals" if two else "advised.intervals.alone")
     raced = any(is_compared(outcome) for outcome in advice.outcomes)
     return Message("advised.intervals.raced" if raced else "advised.intervals.predicted")
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from specmeter.messages import Message
 from specmeter.record.verdict import VERDICTS
+from specmeter.show.names import Names
 from specmeter.show.report import Report, Section, Tabled, Text, moment
 from specmeter.show.run_report import found, verdict_of
 from specmeter.show.run_words import looks_for
@@ -29,14 +30,17 @@ _SHOWN = 10
 def report(folder: Path, inspection: Inspection, *, issued: bool, every: bool) -> Report:
     """`issued`: the certificate is new; `every`: with checks that passed."""
     certificate = inspection.certificate
-    arms = Tabled(_arms(certificate, inspection.findings, inspection.baselines), caption=False)
+    names = Names(inspection.arms)
+    baselines = {arm.id: arm.baseline_id for arm in inspection.arms if arm.baseline_id is not None}
+    arms = Tabled(_arms(certificate, inspection.findings, baselines, names), caption=False)
+    doubted = any(verdict != "valid" for verdict in certificate.arms.values())
     return Report(
         target=str(folder),
         document=dict,
         answer=[verdict_of(certificate)],
         sections=[
-            Section("arms", [arms]),
-            Section("findings", found(inspection.findings, written=is_written(folder))),
+            Section("arms", [arms] if doubted or every else []),
+            Section("findings", found(inspection.findings, written=is_written(folder), names=names)),
             Section("checks", _outcomes(certificate.checks, every=every)),
             Section("covered", _coverage(folder, inspection, issued=issued)),
         ],
@@ -72,7 +76,7 @@ def of_advice(folder: Path, inspection: Inspection, *, issued: bool) -> Report:
     )
 
 
-def _arms(certificate: Certificate, findings: Sequence[Finding], baselines: Mapping[str, str]) -> Table:
+def _arms(certificate: Certificate, findings: Sequence[Finding], baselines: Mapping[str, str], names: Names) -> Table:
     """A row per arm: its verdict, and the checks that found something about it, or else about its baseline, or else
     about the whole run."""
     rows: list[Row] = []
@@ -84,15 +88,18 @@ def _arms(certificate: Certificate, findings: Sequence[Finding], baselines: Mapp
         reasons = list(dict.fromkeys(f.check for f in own or inherited or whole))
         code = "because" if own or not inherited else "of_its_baseline"
         shown = Cell(Message(f"verdict.{verdict}"), tone=TONES[verdict])
-        rows.append(row(arm_id, shown, Message(f"check.{code}", checks=reasons) if reasons else ""))
+        called = Cell(names.in_full(arm_id), id=arm_id)
+        rows.append(row(called, shown, Message(f"check.{code}", checks=reasons) if reasons else ""))
     return Table("arms", (Column("arm"), Column("verdict"), Column("because")), rows)
 
 
 def _outcomes(outcomes: Sequence[CheckOutcome], *, every: bool) -> list[Block]:
-    """How many checks that apply ended how; those that were skipped, with the reason; `every` lists all of them."""
-    counts = {status: sum(it.status == status for it in outcomes) for status in ("passed", "found", "partly")}
+    """How many checks ended how; those that were skipped, with the reason; `every` lists all of them, those too that
+    do not apply."""
     blind = [it for it in outcomes if it.status == "skipped"]
     skipped = [it for it in blind if any(gap.applies for gap in it.unchecked)]
+    counts = {status: sum(it.status == status for it in outcomes) for status in ("passed", "found", "partly")}
+    counts |= {"skipped": len(skipped), "idle": len(blind) - len(skipped) if every else 0}
     shown = outcomes if every else [it for it in outcomes if any(gap.applies for gap in it.unchecked)]
     rows: list[Row] = []
     for outcome in shown:
@@ -104,8 +111,8 @@ def _outcomes(outcomes: Sequence[CheckOutcome], *, every: bool) -> list[Block]:
             row(outcome.check, status, *([looks_for(outcome.check) or "-"] if every else []), reasons if why else "")
         )
     columns = (Column("check"), Column("status"), *([Column("threat")] if every else []), Column("unchecked"))
-    applying = len(outcomes) - len(blind) + len(skipped)
-    text = Text(Message("check.counts", all=applying, **counts, skipped=len(skipped)))
+    parts = [Message(f"check.count.{status}", count=count) for status, count in counts.items() if count]
+    text = Text(Message("check.counts", all=sum(counts.values()), parts=parts))
     return [text, *([Tabled(Table("checks", columns, rows), caption=False)] if rows else [])]
 
 

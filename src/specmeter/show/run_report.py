@@ -9,7 +9,7 @@ the models are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -294,9 +294,12 @@ def refusal_to_resume(findings: Iterable[Finding]) -> Finding | None:
     return next((it for it in findings if it.check == "data-changed" and it.severity == "invalid"), None)
 
 
-def found(findings: Iterable[Finding], *, with_notes: bool = True, written: bool = False) -> list[Text]:
+def found(
+    findings: Iterable[Finding], *, with_notes: bool = True, written: bool = False, names: Names | None = None
+) -> list[Text]:
     """Findings, one paragraph per group: severity, check, where, what, and what to do about it. `written`: of a run
-    that is being measured."""
+    that is being measured; `names`: of its arms."""
+    called: Callable[[str], str | Message] = str if names is None else names.in_full
     findings = list(findings)
     changed = refusal_to_resume(findings)
     remedy = changed.remedy if changed else Message("incomplete-matrix.wait") if written else None
@@ -309,9 +312,12 @@ def found(findings: Iterable[Finding], *, with_notes: bool = True, written: bool
         if first.severity == "note" and not with_notes:
             continue
         head = Message(
-            "run.found", severity=Message(f"severity.{first.severity}"), check=first.check, where=group.where
+            "run.found", severity=Message(f"severity.{first.severity}"), check=first.check, where=group.where(called)
         )
-        lines += [Text(head, _SEVERITIES[first.severity]), Text(group.message_for(first.arm_id), indent=2)]
+        lines += [
+            Text(head, _SEVERITIES[first.severity]),
+            Text(group.message_for(None if first.arm_id is None else called(first.arm_id)), indent=2),
+        ]
         if first.severity != "note":
             lines.append(Text(Message("run.fix", remedy=first.remedy), "faint", indent=2))
     return lines
@@ -333,7 +339,7 @@ def _details(run: RunReport, names: Names, *, by_kind: bool) -> Iterator[list[Bl
     lines += [Text(it.message, "faint") for it in run.findings if it.check == "stopped-when-decided"]
     yield [*lines]
     if run.certificate is not None:
-        yield [verdict_of(run.certificate), *found(run.findings, with_notes=False, written=run.written)]
+        yield [verdict_of(run.certificate), *found(run.findings, with_notes=False, written=run.written, names=names)]
     yield [Text(it, "faint") for it in _measured(run, names)]
     serving = [(Text(Message("run.serve", arm=arm), "faint"), Command(line)) for arm, line in run.commands.items()]
     yield [block for blocks in serving for block in blocks]

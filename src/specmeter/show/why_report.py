@@ -115,7 +115,7 @@ def _who(document: Document, arm: ArmAccount) -> Message:
     doubt = (
         "" if arm.verdict == "valid" else Message("why.doubt", verdict=Message(f"verdict.{arm.verdict or 'unchecked'}"))
     )
-    return Message("why.arm", name=document.names.in_full(arm.arm_id), id=arm.arm_id, doubt=doubt)
+    return Message("why.arm", name=document.names.in_full(arm.arm_id), doubt=doubt)
 
 
 def method_notes(document: Document) -> list[Text]:
@@ -130,7 +130,7 @@ def method_notes(document: Document) -> list[Text]:
         *foretold(outcomes, document.run.crossovers, document.names),
         *_sources(outcomes),
     ]
-    return [Text(it, "faint") for it in lines]
+    return [Text(it, "faint", "details") for it in lines]
 
 
 def _means(arms: Sequence[ArmAccount]) -> Iterator[Message]:
@@ -290,10 +290,11 @@ def memory(document: Document) -> list[Block]:
     if not prices:
         return []
     means = [Message(f"memory-price.{it}") for it in sorted({price.means for price in prices})]
-    unmeasured = [] if any(price.measured for price in prices) else [Text(Message("why.quality"), "faint")]
+    unmeasured = [] if any(price.measured for price in prices) else [Text(Message("why.quality"), "faint", "details")]
+    told = [it for it in dict.fromkeys(map(memory_sentence, prices)) if it.code != "memory-price.unknown"]
     return [
         Tabled(run_tables.memory(document)),
-        *(Text(it) for it in dict.fromkeys(map(memory_sentence, prices))),
-        Text(Message("why.memory", means=means), "faint"),
+        *map(Text, told),
+        Text(Message("why.memory", means=means), "faint", "details"),
         *unmeasured,
     ]

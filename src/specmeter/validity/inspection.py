@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from specmeter import __version__
@@ -200,8 +200,8 @@ class Inspection:
     """Files in the run folder that it does not cover, each with what can be said of it."""
     issues: tuple[Issue, ...] = ()
     """Every time that the run was certified before."""
-    baselines: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Arm -> what it is compared with."""
+    arms: tuple[Arm, ...] = ()
+    """Those of the run."""
     measured: Measured | None = None
     """What was summarised and hashed on the way; None for a folder without a run."""
 
@@ -226,11 +226,8 @@ def inspect(run: RunReader, *, measured_now: bool = False) -> Inspection:
         refuted = any(isinstance(item, Finding) for item in changed)
         covered = tuple(issued.data if issued else hashes)
         others = uncovered(run, covered)
-        baselines = {arm.id: arm.baseline_id for arm in run.arms() if arm.baseline_id is not None}
-        found = judgement.findings
-        return Inspection(
-            certificate, found, issued is not None, refuted, covered, others, earlier, baselines, measured
-        )
+        arms, found = tuple(run.arms()), judgement.findings
+        return Inspection(certificate, found, issued is not None, refuted, covered, others, earlier, arms, measured)
 
 
 @contextmanager

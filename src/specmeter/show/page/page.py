@@ -284,7 +284,7 @@ class Voice:
             speedup=f"{answer.speedup.point:.2f}",
             interval=headline_interval(answer),
             unit=Message(f"headline.{answer.unit}s"),
-            best=best_of(answer),
+            best=best_of(answer, names),
         )
 
     def details(self, answer: Answer, names: Names) -> list[Markup]:

@@ -36,9 +36,9 @@ def print_outline(screen: Screen, outline: Outline) -> None:
         told = "" if draft.size_bytes is None else f", {size(draft.size_bytes)}"
         screen.say(("draft   ", "faint"), f"{draft.reference} ({draft.method}{told})", wrap=False)
     if not outline.drafts:
-        screen.say(("draft   ", "faint"), "none; what needs no draft model is tried")
+        screen.say(("draft   ", "faint"), "none; only methods without a draft model are tried")
     for it in outline.left_out:
-        screen.say(("without ", "faint"), f"{it.reference}: ", it.why, wrap=False)
+        screen.say(("left out ", "faint"), f"{it.reference}: ", it.why, wrap=False)
     methods = ", ".join(f"{name} {number}" for name, number in outline.configurations.items())
     screen.say(
         ("tries   ", "faint"), f"{counted(sum(outline.configurations.values()), 'configuration')} and none: {methods}"
@@ -61,11 +61,15 @@ def print_outline(screen: Screen, outline: Outline) -> None:
 
 
 _DOES = {
-    "settings": "settings: tries threads, flash attention and types of the KV cache",
-    "screen": "screen: the model answers without speculation; every configuration is predicted on its answers",
-    "race": "race: compares {arms}",
-    "confirm": "confirm: measures {arms} on other prompts",
+    "settings": "settings: trying threads, flash attention and KV cache types",
+    "screen": "screen: running the prompts without speculation, then predicting all configurations",
+    "race": "search: measuring {arms} against no speculation",
+    "confirm": "confirm: measuring {arms} again, on new prompts if there are any",
 }
+_QUIET_S = 30.0
+"""Off a terminal, without a line, until one says what is measured."""
+_CALLED = {"race": "search"}
+"""What a stage is called where not as in data."""
 
 
 class AdviceProgress(LiveProgress):
@@ -82,6 +86,7 @@ class AdviceProgress(LiveProgress):
         self._now = ""
         self._count = 0
         self._requests = 0
+        self._said_at = clock()
 
     def load_starting(self, clients: int, budget_s: float) -> None:
         """A schedule asks about this many clients now."""
@@ -99,13 +104,12 @@ class AdviceProgress(LiveProgress):
         names = Names(arms.values())
         self._names = {arm_id: names.render(arm_id, _ENGLISH) for arm_id in arms}
         rivals = sum(arm.speculates for arm in arms.values())
-        told = counted(rivals, "configuration") + " with plain decoding"
-        text = _DOES[stage].format(arms=told)
+        text = _DOES[stage].format(arms=counted(rivals, "configuration"))
         if stage != self._stage or rivals != self._count:
             self._line(text if self._progress else f"{text}; {self._left()}")
         self._stage, self._count, self._now = stage, rivals, ""
         if self._progress is not None:
-            self._progress.update(self._task, description=stage)
+            self._progress.update(self._task, description=_CALLED.get(stage, stage))
 
     def best_so_far(self, advice: Advice) -> None:
         """The best so far: the first answer stays on the screen, later ones where they differ."""
@@ -128,15 +132,15 @@ class AdviceProgress(LiveProgress):
         self._silence.broken()
         self._now = _ENGLISH.render(doing)
         if self._progress is None:
-            self._line(f"{self._stage or 'starting'}: {self._now}; {self._left()}")
+            self._line(f"{self._doing()}: {self._now}; {self._left()}")
 
     def session_starting(self, cell: Cell, requests: int) -> None:
         """See `measure.Observer`."""
         self._silence.broken()
         self._requests, self._arm_id = requests, cell.arm_id
         self._now = f"{self._called(cell.arm_id)}: {counted(requests, 'request')}"
-        if self._progress is None:
-            self._line(f"{self._stage or 'starting'}: {self._now}; {self._left()}")
+        if self._progress is None and self._clock() - self._said_at >= _QUIET_S:
+            self._line(f"{self._doing()}: {self._now}; {self._left()}")
 
     def request_done(self, request: Request) -> None:
         """See `measure.Observer`."""
@@ -154,6 +158,13 @@ class AdviceProgress(LiveProgress):
         lines = [self._now, f"so far: {self._answer}" if self._answer else ""]
         shown = [Text(printable(line), "dim", no_wrap=True, overflow="ellipsis") for line in lines if line]
         return Group(self._progress, *shown)
+
+    def _line(self, text: str) -> None:
+        self._said_at = self._clock()
+        super()._line(text)
+
+    def _doing(self) -> str:
+        return "starting" if self._stage is None else _CALLED.get(self._stage, self._stage)
 
     def _called(self, arm_id: str) -> str:
         return self._names.get(arm_id) or printable(label(arm_id))

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
@@ -94,7 +95,7 @@ class Screen(Console):
             self.say("hidden columns: widen the terminal", tone="faint")
         if table.about:
             self.say(english.render(table.about), tone="faint")
-        self.say_all(table.legend, tone="faint")
+        self.say_all(_seen(table, kept, narrow=narrow and not turned).legend, tone="faint")
 
     def _fitted(self, drawn: Drawn) -> Drawn:
         """Every column gets its longest word before any gets more; rich would take from all alike, and break words."""
@@ -144,6 +145,18 @@ class Screen(Console):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stderr.fileno())
         os.close(nowhere)
+
+
+def _seen(table: Table, kept: Sequence[int], *, narrow: bool) -> Table:
+    """The same with the columns and intervals that are on the screen."""
+    pointed = {place for place in kept if narrow and table.columns[place].narrow == "point"}
+    rows = [
+        replace(
+            row, cells=tuple(replace(row.cells[it], estimate=None) if it in pointed else row.cells[it] for it in kept)
+        )
+        for row in table.rows
+    ]
+    return replace(table, columns=tuple(table.columns[it] for it in kept), rows=rows)
 
 
 class JsonScreen(Screen):

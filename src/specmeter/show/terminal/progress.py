@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from specmeter.store import RunReader
 
 
-_ARMS_TOLD = 6
-"""In one line off a terminal."""
 _LINE_S = 1.0
 """Between lines for programs within a session."""
 _SILENT_S = 20.0
@@ -199,7 +197,7 @@ class RunProgress(LiveProgress):
         elif not isinstance(self._screen, JsonScreen):
             self._line(text)
 
-    def session_starting(self, cell: Cell, requests: int) -> None:
+    def session_starting(self, cell: Cell, requests: int) -> None:  # noqa: ARG002
         """See `measure.Observer`."""
         self._silence.broken()
         self._arm_id = cell.arm_id
@@ -211,14 +209,11 @@ class RunProgress(LiveProgress):
         self._show(self._so_far.progress(cell))
         if (run := self._run) is None:
             return
-        text = f"block {run.block}/{run.blocks}  {self._called(cell.arm_id)}"
+        block = f"block {run.block}/{run.blocks}"
         if self._progress is not None:
-            self._progress.update(self._task, description=printable(text))
-        elif not isinstance(self._screen, JsonScreen):
-            if run.block != self._block:
-                self._print_interim(run)
-            left = self._left_text(", about ")
-            self._line(f"[{run.done}/{run.planned}] {text}: {counted(requests, 'request')}{left}")
+            self._progress.update(self._task, description=printable(f"{block}  {self._called(cell.arm_id)}"))
+        elif not isinstance(self._screen, JsonScreen) and run.block != self._block:
+            self._line(f"{block}: {run.done}/{run.planned} requests done{self._left_text(', about ')}")
         self._block = run.block
 
     def request_done(self, request: Request) -> None:
@@ -298,15 +293,6 @@ class RunProgress(LiveProgress):
         marker = "> " if arm.arm_id == running else "  "
         reached = f"{arm.tokens_per_second:.1f}" if arm.tokens_per_second else ""
         return marker + self._called(arm.arm_id), f"{arm.done}/{arm.planned}", reached, speedup
-
-    def _print_interim(self, run: Progress) -> None:
-        """One line at the start of a block: how speedups stand."""
-        found = [it for it in run.arms if it.role == "speculative" and it.speedup is not None]
-        if not found:
-            return
-        told = "; ".join(f"{self._called(it.arm_id)} {so_far(it.speedup)}" for it in found[:_ARMS_TOLD])
-        more = f", and {len(found) - _ARMS_TOLD} more" if len(found) > _ARMS_TOLD else ""
-        self._line(f"interim speedups (unfinished, not checked): {told}{more}")
 
     def _called(self, arm_id: str) -> str:
         return self._names.get(arm_id, arm_id)
