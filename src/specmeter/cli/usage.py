@@ -130,7 +130,8 @@ def explained(error: click.UsageError, argv: Sequence[str]) -> UsageError | None
                 return UsageError(f"{command}: {name} is missing", fix=f"add {name}; {see}")
             return UsageError(f"{command}: {metavar} is missing", fix=f"write `{_usage(ctx, command)}`")
         case BadValue():
-            return UsageError(f"{typed(error, argv)}{error.value[:_SHOWN]}: {error.message}", fix=error.fix)
+            value = error.value[:_SHOWN] or "(nothing)"
+            return UsageError(f"{typed(error, argv)}{value}: {error.message}", fix=error.fix)
         case click.BadParameter():
             return _bad_value(error, argv, see)
         case _:
