@@ -80,8 +80,8 @@ def not_installed(what: str) -> UsageError:
 
 def installing(extra: str, package: str = "") -> str:
     """How an extra of specmeter, or of a package beside it, is installed from a clone."""
-    pip = f"pip install '{f'./packages/{package}' if package else '.'}[{extra}]'"
-    return f"in a clone of specmeter, run `uv sync --all-packages --extra {extra}` (with pip: `{pip}`)"
+    place = f"packages/{package}" if package else "."
+    return f"in a clone of specmeter, run `uv pip install -e '{place}[{extra}]'`"
 
 
 def load(place: str) -> Any:

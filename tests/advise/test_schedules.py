@@ -185,7 +185,7 @@ def test_the_command_prints_a_schedule_and_shows_it_again(tmp_path: Path, capsys
     assert document["pattern"] == "up to"
     assert [it["decision"] for it in document["advices"]] == ["speculate", "off"]
     code, refused = told("advise", "mock:dense", "--clients", "1,two")
-    assert (code, "not a list of whole numbers" in refused) == (2, True)
+    assert (code, "two is not a whole number" in refused) == (2, True)
 
 
 def test_from_python(tmp_path: Path) -> None:

@@ -234,7 +234,7 @@ def test_a_library_that_is_missing_is_named_with_its_extra(run: specmeter.Run, l
     convert = {"pyarrow": run.to_arrow, "pandas": run.to_pandas, "polars": run.to_polars}[library]
     with pytest.raises(UsageError, match=f"needs {library}, which is not installed") as refusal:
         convert()
-    assert f"--extra {extra}`" in refusal.value.fix
+    assert f".[{extra}]" in refusal.value.fix
 
 
 def test_it_shows_the_answer_its_interval_and_the_verdict_first(run: specmeter.Run):

@@ -180,7 +180,7 @@ def test_noise_can_be_given(capsys: pytest.CaptureFixture[str]) -> None:
         (["table.md", "--gamma", "-1"], "--gamma"),
         (["table.md", "--noise", "80"], "more than 50%"),
         (["table.md", "--column", "speedup"], "NAME=HEADING"),
-        (["table.md", "--percent", "a", "--fraction", "a"], "both name 'a'"),
+        (["table.md", "--percent", "a", "--fraction", "a"], "both list 'a'"),
         (["--published", "nonsense"], "--published nonsense: no such data set"),
     ],
 )

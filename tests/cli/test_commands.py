@@ -234,6 +234,7 @@ def test_a_reader_that_goes_away_is_no_fault(arguments: list[str]) -> None:
         (["run", "mock:dense", "--engine", "mock", "-ctk", "f9"], "-ctk: 'f9' is not available", "correct it"),
         (["run", "mock:dense", "--engine", "mokk"], "--engine: engine 'mokk' is not installed", "did you mean mock"),
         (["rescue", "nowhere"], "nowhere: no such folder", "check the path"),
+        (["run", "mock:dense", "--save", "."], "--save .: a folder, not a file", "check the path"),
     ],
 )
 def test_usage_errors_are_two_lines_and_name_what_was_typed(

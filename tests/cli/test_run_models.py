@@ -249,7 +249,7 @@ def test_an_experiment_is_saved_only_where_it_can_be_read(capsys: pytest.Capture
         "": "an empty name does not end in .yaml",
         **dict.fromkeys(("pipe.yaml", "zero.yaml", "full.yaml"), "not a regular file"),
         "nowhere.yaml": "nowhere.yaml: a broken link",
-        "folder.yaml": "is a directory",
+        "folder.yaml": "a folder, not a file",
     }
     before = sorted(Path().iterdir())
     for name, message in cases.items():

@@ -346,7 +346,7 @@ def test_what_is_measured_now_says_so_and_what_was_set_aside(
     page, show, listed = re.sub(r"<[^>]+>", "", seen[0]), *seen[1:]
     assert "1 block was excluded as disturbed; worst: blender used 51% of the machine" in page
     assert "waiting for a quiet machine" in page
-    assert "Being measured: 4 of 16 requests so far." in show
+    assert "Still measuring: 4 of 16 requests so far." in show
     assert "specmeter check" not in show
     assert "mocked-1 being measured 4/16" in listed
     capsys.readouterr()

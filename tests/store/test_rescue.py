@@ -170,7 +170,7 @@ def test_what_was_lost_is_measured_again_and_the_run_stays_in_doubt(run: Path, t
     with RunStore.open(again, readonly=True) as store:
         found = [it for it in store.findings() if it.check == "data-changed"]
         certificate = store.certificate()
-    assert [(it.severity, "saved from a damaged run" in str(it.message)) for it in found] == [("suspect", True)]
+    assert [(it.severity, it.message.code == "data-changed.rescued") for it in found] == [("suspect", True)]
     assert certificate is not None
     assert "logs/rescued.log" in certificate.data
     assert "row 3: ends too early" in (again / "logs" / "rescued.log").read_text(encoding="utf-8")

@@ -297,8 +297,8 @@ def test_help_tells_the_variants_of_each_study(capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--variant", "bench"], "no part of stand-in has it"),
-        (["--faithful"], "no part of stand-in has it"),
+        (["--variant", "bench"], "stand-in has no such part"),
+        (["--faithful"], "stand-in has no such part"),
         (["--model", "mo=x.gguf"], "did you mean moe?"),
         (["--model", "x.gguf"], "not NAME=REFERENCE"),
         (["--model", "moe=a", "--model", "moe=b"], "given twice"),

@@ -39,16 +39,14 @@ def advise(
 ) -> Advice:
     """Find the fastest configuration for a target on this machine, like `specmeter advise`.
 
-    `drafts` are models to try; others are looked for on this machine where none is named, or where `find_drafts`. It is
-    measured on `prompts` (files), on the `kinds` of text that come with specmeter, or, with `from_file`, on the prompts
-    of an experiment, whose arms are tried then. `goal` is `throughput` (tokens per second) or `latency` (time of the
-    whole answer, prompt included). With `wide`, threads, flash attention and types of the KV cache are tried first.
-    `progress` is called with the best advice so far: the first one is predicted. `budget_s` is five minutes by default,
-    or longer for a slow model.
+    `drafts` are draft models to try; without any, or with `find_drafts`, specmeter searches this machine. Prompts come
+    from `prompts` (files), from specmeter's own prompt types (`kinds`), or from the experiment `from_file`, whose arms
+    are then tried. `goal` is `throughput` (tokens per second) or `latency` (time of the whole output, including the
+    prompt). `wide` first tries threads, flash attention and KV cache types. `progress` is called with the best advice
+    so far, at first a prediction. `budget_s` defaults to five minutes, more for a slow model.
 
-    Ctrl-C returns the best advice so far (`finished` is False); the same call continues. Raises `UsageError` for a
-    budget that is too small, `ExperimentError`, `ModelError`, `StoreError`, and `EngineError` where nothing can be
-    measured.
+    Ctrl-C returns the best advice so far (`finished` is False); the same call resumes. Raises `UsageError` for a budget
+    that is too small, `ExperimentError`, `ModelError`, `StoreError`, and `EngineError` if nothing can be measured.
     """
     need(goal in get_args(Goal), "goal", goal, '"throughput" or "latency"')
     asked = _asked(
@@ -82,9 +80,9 @@ def schedule(
 ) -> Schedule:
     """Find the fastest configuration for each number of clients, like `specmeter advise --clients`.
 
-    Each sends its next request when its last one has ended; total tokens per second are compared, prompts included.
-    `advices` of what is returned has an advice for each number of clients. The budget is that of all together, by
-    default five minutes for each. All else is as for `advise`.
+    Each client sends its next request when its last one has ended; configurations are compared by total tokens per
+    second, including prompts. `Schedule.advices` has one advice per number of clients. The budget is for all of them
+    together, by default five minutes each. Other arguments are those of `advise`.
     """
     counts = several("clients", clients, int)
     need(bool(counts), "clients", clients, "a list of numbers of clients")

@@ -1,4 +1,4 @@
-"""Arguments of the Python face: what is wrong with one is said as on the command line, with its name and the fix."""
+"""Arguments of the Python interface: errors as on the command line, with the argument's name and a fix."""
 
 from __future__ import annotations
 

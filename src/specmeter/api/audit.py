@@ -44,9 +44,9 @@ def audit(
     """Judge published results, row by row: impossible, implausible, possible, or cannot tell.
 
     `source` is a file (a table, a benchmark's output, an engine's log), a data frame of pandas or polars, or rows as
-    mappings. The other arguments supply what the source leaves out: rates in tok/s, the peak
-    bandwidth in GB/s, `bytes_per_token` in bytes, `noise` as a share of repeated timings, headings that are in percent
-    or fractions, and name of a column -> its heading. Raises `UsageError` for a source that cannot be read.
+    mappings. The other arguments supply missing values: rates in tok/s, peak bandwidth in GB/s, `bytes_per_token` in
+    bytes, `noise` as a share, headings in `percent` or `fraction`, and `columns` (column name -> heading). Raises
+    `UsageError` for a source that cannot be read.
 
     >>> specmeter.audit([{"gamma": 4, "acceptance": 0.5, "speedup": 9.5}]).rulings[0].verdict
     'implausible'

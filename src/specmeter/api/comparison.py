@@ -23,7 +23,7 @@ def compare(
     """Compare each of the `others` with the reference, arm by arm, over the prompts that both completed.
 
     `by` is `rate` or `speedup` (for different machines); a loss of more than the share `threshold` is a regression.
-    Numbers of invalid arms are not compared. Raises `UsageError` for runs without an arm in common, `StoreError`.
+    Numbers of invalid arms are not compared. Raises `UsageError` for runs without a common arm, and `StoreError`.
     """
     need(by in ("rate", "speedup"), "by", by, '"rate" or "speedup"')
     need_type("threshold", threshold, (int, float), "a share from 0 to 0.9")

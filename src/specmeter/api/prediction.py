@@ -41,9 +41,9 @@ def predict(
 ) -> Predicted:
     """Predict the speedup for each draft length, with its uncertainty, without measuring.
 
-    Costs come from a `probe` file, or from the catalogue by `device`, `model` and `format`; acceptance is `alpha`,
-    `rates` by position, measured in a run (`acceptance_from`, optionally only prompts of a `kind` or one `arm`), or
-    else an assumed range. Raises `UsageError` for unknown names and impossible numbers, `StoreError` for the run.
+    Costs come from a `probe` file, or from the catalogue by `device`, `model` and `format`. Acceptance is `alpha`,
+    `rates` by position, measured in a run (`acceptance_from`, optionally one `kind` of prompts or one `arm`), or an
+    assumed range. Raises `UsageError` for unknown names and impossible numbers, `StoreError` for the run.
 
     >>> found = specmeter.predict(device="RTX 3090", model="Qwen3-8B", draft_model="Qwen3-0.6B", alpha=0.8)
     >>> found.best.speedup.point > 1

@@ -49,7 +49,7 @@ Progress: TypeAlias = "Callable[[int, int, Request], None]"
 class Experiment(ExperimentRecord):
     """An experiment in Python, with the keys, validation and errors of a YAML file.
 
-    Every key is explained in docs/reference/experiment.md. Raises `ExperimentError` that names each key that is wrong.
+    Keys: docs/reference/experiment.md. Raises an `ExperimentError` that names each wrong key.
 
     >>> specmeter.Experiment(
     ...     name="mine",
@@ -72,8 +72,8 @@ class Experiment(ExperimentRecord):
 class Run(RunReport):
     """A run, finished or not, as it was in its folder when read; returned by `load` and `run`.
 
-    Speedups of arms whose verdict is invalid are not in `summary` and `answers`; `withheld` has them. Tables, requests
-    and reports are read from the folder when they are asked for, and raise `StoreError` where it is damaged.
+    Speedups of invalid arms are not in `summary` and `answers` but in `withheld`. Tables, requests and reports are read
+    from the folder on access, and raise `StoreError` if it is damaged.
     """
 
     tables: ClassVar[tuple[TableName, ...]] = get_args(TableName)
@@ -134,9 +134,9 @@ class Run(RunReport):
 def load(run: str | Path = "latest", *, by_prompt: bool = False) -> Run | Any:
     """Read a run: its folder, the name of a folder under specmeter-runs/, or `latest`.
 
-    A run is a `Run`; an advice, a schedule or a study is read as what `advise`, `schedule` and `studies.load` return.
-    `by_prompt` also asks for the speedup on every prompt (`ArmSummary.prompts`). Raises `StoreError`, and `UsageError`
-    for a damaged advice, schedule or study.
+    Returns a `Run`; for an advice, a schedule or a study, what `advise`, `schedule` or `studies.load` returns.
+    `by_prompt` adds the speedup on every prompt (`ArmSummary.prompts`). Raises `StoreError`, and `UsageError` for a
+    damaged advice, schedule or study.
     """
     folder = find_run(path_of("run", run)).absolute()
     sort = sort_of(folder)
@@ -163,14 +163,13 @@ def run(
 ) -> Run:
     """Measure an experiment (or what is missing of it), check it and read the result, like `specmeter run`.
 
-    `experiment` is an `Experiment`, a dict of its keys, the name of a bundled experiment, or a YAML file. It goes into
-    the folder `out`; by default into the unfinished run of the same experiment under specmeter-runs/, or a new one
-    (always, where `new`). `overrides` are `a.b=c`, applied after `variants`; `probes` predict arms beforehand.
+    `experiment` is an `Experiment`, a dict of its keys, the name of a bundled experiment, or a YAML file. Results go
+    into the folder `out`; default: the unfinished run of the same experiment under specmeter-runs/, or a new folder
+    (always a new one with `new`). `overrides` are `a.b=c`, applied after `variants`; `probes` are used for predictions.
 
     Every request is on disk before the next one starts: after Ctrl-C, a crash or a restarted kernel the same call
-    measures what is missing. `warnings` lists problems found before the experiment begins. Requests that failed in the
-    engine are in the run (`run.state`) and raise nothing. Raises `ExperimentError`, `ModelError`, `StoreError`, and
-    `EngineError` for an engine that cannot start.
+    measures what is missing. Problems found before the start are issued as `warnings`. Failed requests do not raise;
+    see `run.state`. Raises `ExperimentError`, `ModelError`, `StoreError`, and `EngineError` if an engine cannot start.
     """
     need_type("experiment", experiment, (ExperimentRecord, Mapping, str, Path), "a file, or keys")
     need(progress is None or callable(progress), "progress", progress, "a function of (done, planned, request)")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import click
 
-from specmeter.advise.advice import Advice, AdviceQuestion, Goal
+from specmeter.advise.advice import MAX_CLIENTS, Advice, AdviceQuestion, Goal
 from specmeter.advise.advise import advise
 from specmeter.advise.budget import ready, refuse_small_budget, with_budget
 from specmeter.advise.candidates import find_candidates
@@ -42,6 +42,7 @@ from specmeter.cli.settings import (
     url_options,
 )
 from specmeter.cli.streams import stop_like_ctrl_c
+from specmeter.cli.usage import Number, Numbers
 from specmeter.errors import UsageError
 from specmeter.messages import Message
 from specmeter.models.reference import Fetching
@@ -50,23 +51,6 @@ from specmeter.show.terminal.advice import AdviceProgress, print_outline
 from specmeter.show.terminal.console import Screen, errors, output, say_json
 from specmeter.show.terminal.progress import model_progress
 from specmeter.show.terminal.report import print_report
-
-
-class _Clients(click.ParamType[tuple[int, ...]]):
-    """Numbers of clients."""
-
-    name = "N,N,..."
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:  # noqa: ARG002
-        if isinstance(value, tuple):
-            return cast("tuple[int, ...]", value)
-        try:
-            return tuple(int(it) for it in str(value).split(",")) if value else ()
-        except ValueError:
-            raise UsageError(
-                f"--clients {str(value)[:80]}: not a list of whole numbers", fix="write --clients 1,2,4,8"
-            ) from None
-
 
 _MIN_S = 10.0
 
@@ -126,8 +110,7 @@ _GROUPS = {
 )
 @click.option(
     "--clients",
-    type=_Clients(),
-    default="",
+    type=Numbers(Number(1, MAX_CLIENTS), "1,2,4,8"),
     help="Numbers of clients, such as 1,2,4,8: find the best for each, by total tokens per second.",
 )
 @click.option(
@@ -182,7 +165,7 @@ def command(
     kinds: tuple[str, ...],
     budget: float | None,
     goal: Goal,
-    clients: tuple[int, ...],
+    clients: tuple[int, ...] | None,
     program: str,
     from_file: str | None,
     urls: tuple[str, ...],
@@ -247,7 +230,7 @@ def command(
         )
     if target is not None and model is not None:
         raise UsageError(f"advise: two target models given, {target} and {model}", fix="give one")
-    with naming_options(settings):
+    with naming_options(settings, overrides):
         asked = ask(
             target or model or "",
             drafts=drafts,
@@ -258,7 +241,7 @@ def command(
             urls=_servers(urls, baseline_url),
             budget_s=0 if budget is None else budget,  # 0: as long as the model needs
             goal=goal,
-            clients=clients,
+            clients=clients or (),
             wide=wide,
             settings=(*set_by(settings), *overrides),
         )

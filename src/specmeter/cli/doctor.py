@@ -91,8 +91,8 @@ def _print(diagnoses: Sequence[Diagnosis], *, usable: bool) -> None:
     """Whether this machine can measure, then each diagnosis."""
     screen, area = output(), ""
     counts = {state: sum(it.state == state for it in diagnoses) for state in ("limited", "missing")}
-    told = ", ".join(f"{count} {state}" for state, count in counts.items() if count) or "everything is ok"
-    answer = "this machine can measure" if usable else "nothing can be measured yet: no engine is usable"
+    told = ", ".join(f"{count} {state}" for state, count in counts.items() if count) or "everything ok"
+    answer = "ready to measure" if usable else "cannot measure yet: no engine works"
     screen.say((answer, "strong"), f" ({told})")
     width = max(len(diagnosis.name) for diagnosis in diagnoses)
     for it in diagnoses:
@@ -140,21 +140,21 @@ def _print_machine(machine: Bandwidth | None, host: Host, own: dict[str, tuple[D
     screen = output()
     screen.say(f"this machine: {host.cpu}, {host.logical_cores} cores, {size(host.memory_bytes)}", wrap=False)
     if machine is None:
-        screen.say("  memory bandwidth not measured here yet; run `specmeter doctor --bandwidth`", wrap=False)
+        screen.say("  memory bandwidth not measured yet: run `specmeter doctor --bandwidth`", wrap=False)
     else:
         when = datetime.fromtimestamp(machine.measured_at, UTC).astimezone()
         lines = [
             f"read  {_rate(machine.read, machine.read_best)}",
-            f"copy  {_rate(machine.copied, machine.copied_best)}, bytes read and written together",
+            f"copy  {_rate(machine.copied, machine.copied_best)}, bytes read plus written",
             f"by {machine.threads} threads over arrays of {size(machine.array_bytes)}, {when:%Y-%m-%d %H:%M}",
         ]
         if not machine.memory_bound:
             lines.append(
-                f"in cache the cores read no more than {machine.cached_read:.1f} GB/s: they set the pace here, "
-                "memory may deliver more"
+                f"reading from cache is not faster ({machine.cached_read:.1f} GB/s): the cores are the limit here, "
+                "memory may be faster"
             )
         reach = rate(machine.read.point)
-        lines.append(f"a model that reads 1 GB per token can decode at about {reach} on the processor")
+        lines.append(f"on the CPU, a model that reads 1 GB per token decodes at most at about {reach}")
         screen.say_all((f"  {line}" for line in lines), wrap=False)
     for name, devices in own.items():
         fits = ", ".join(f"{device.name} ({device.bandwidth_gb_s:g} GB/s)" for device in devices)

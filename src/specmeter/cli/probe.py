@@ -107,10 +107,6 @@ def command(
     sequences = parse_numbers(batch, "--batch", MAX_SEQUENCES) if batch is not None else ()
     settings = EngineSettings(threads=threads, gpu_layers=gpu_layers, draft_gpu_layers=gpu_layers if draft else None)
     screen = errors()
-    host = read_host()
-    if host.busy_processes:
-        busy = ", ".join(host.busy_processes)
-        screen.say(f"warning: other programs are busy ({busy}); times will be too long", wrap=False)
     if routing:
         for flag, given in (
             ("--draft", draft),
@@ -130,6 +126,10 @@ def command(
         print_report(probe_report.routing(model, summary, path), as_json=as_json)
         return
 
+    host = read_host()
+    if host.busy_processes:
+        busy = ", ".join(host.busy_processes)
+        screen.say(f"warning: other programs are busy ({busy}); times will be too long", wrap=False)
     request = make.ProbeSpec(
         target=_model("target", target, offline, screen),
         draft=_model("draft", draft, offline, screen) if draft is not None else None,

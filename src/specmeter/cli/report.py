@@ -105,7 +105,7 @@ def command(
     """Write the results of RUN as one HTML page that works offline, or as figures and tables for a paper.
 
     RUN is a folder, the name of one under specmeter-runs/, or `latest` (the default). Figures need
-    `uv sync --extra figures` in a clone.
+    `uv pip install -e '.[figures]'` in a clone.
 
     --published shows the numbers that a document printed: which are impossible or implausible, what they say about each
     claim, and its tables and figures.

@@ -237,7 +237,7 @@ def command(
     described = replace(described, servers=_servers(described, settings, urls, baseline_url))
     changes = (*set_by(settings), *overrides)
     variants = (*(("faithful",) if faithful else ()), *variants)
-    with naming_options(settings):
+    with naming_options(settings, overrides):
         loaded = _loaded(described, what, changes, variants, save)
     screen = JsonScreen(quiet=quiet) if progress_as == "json" else errors(quiet=quiet)
     if save is not None:

@@ -322,8 +322,8 @@ def set_by(settings: Mapping[str, Any]) -> Iterator[str]:
 
 
 @contextmanager
-def naming_options(settings: Mapping[str, Any]) -> Generator[None]:
-    """Errors in keys that options have set name the options, by the names that were typed."""
+def naming_options(settings: Mapping[str, Any], overrides: Sequence[str]) -> Generator[None]:
+    """Errors in keys that options have set, and no `--set` behind them, name the options as they were typed."""
     try:
         yield
     except ExperimentError as error:
@@ -334,6 +334,7 @@ def naming_options(settings: Mapping[str, Any]) -> Generator[None]:
             if isinstance(it, click.Option)
             and (key := _SETTINGS.get(it.name or "")) is not None
             and settings.get(it.name or "") not in (None, False, ())
+            and not any(override.startswith(f"{key}=") for override in overrides)
         }
         lines = [line.removeprefix("  - ") for line in error.message.splitlines()]
         told = [

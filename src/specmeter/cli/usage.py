@@ -12,7 +12,7 @@ import click
 
 from specmeter.errors import UsageError
 
-_VALUE = re.compile(r"(?:\w+ )?(?:'(?P<quoted>.*?)'|(?P<bare>\S+)) (?:is|does) not ", re.DOTALL)
+_VALUE = re.compile(r"(?:\w+ )?(?:'(?P<quoted>.*?)'|(?P<bare>\S+)) (?:is|does) ", re.DOTALL)
 """How click's messages of a bad value begin."""
 _LARGE = 1e5
 """A limit that nobody meets by accident."""
@@ -153,8 +153,9 @@ def _bad_value(error: click.BadParameter, argv: Sequence[str], see: str) -> Usag
         return UsageError(f"{place}: no such value", fix=f"use {joined([str(it) for it in kind.choices])}")
     if isinstance(kind, click.Path):
         wrong = "no such file" if kind.dir_okay is False else "no such folder"
-        exists = "does not exist" not in error.message
-        return UsageError(f"{place}: {error.message.rstrip('.') if exists else wrong}", fix="check the path")
+        wrong = "a folder, not a file" if "is a directory" in error.message else wrong
+        wrong = "a file, not a folder" if "is a file" in error.message else wrong
+        return UsageError(f"{place}: {wrong}", fix="check the path")
     return UsageError(f"{place}: {error.message.rstrip('.')}", fix=see)
 
 

@@ -89,7 +89,7 @@ _EXPERIMENT = FileKind(
     shelf="specmeter.experiments",
     word="experiment",
     listing="`specmeter list` shows the bundled ones",
-    keys="`specmeter run --schema` prints every key with its meaning",
+    keys="correct these keys; `specmeter run --schema` explains them all",
     start="start from `specmeter run --example`",
 )
 

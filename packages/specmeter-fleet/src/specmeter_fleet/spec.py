@@ -74,7 +74,7 @@ _FORM = FileKind(
     shelf="",
     word="fleet",
     listing="",
-    keys="all keys are in docs/how-to/fleet.md",
+    keys="correct these keys; docs/how-to/fleet.md explains every key",
     start="begin with `devices:`, a list of names",
 )
 

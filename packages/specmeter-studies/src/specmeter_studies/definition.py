@@ -169,6 +169,6 @@ FORM = FileKind(
     shelf="specmeter_studies.library",
     word="study",
     listing="`specmeter study list` shows the bundled ones",
-    keys="docs/how-to/studies.md has an example",
+    keys="correct these keys; docs/how-to/studies.md has an example",
     start="start from the example in docs/how-to/studies.md",
 )

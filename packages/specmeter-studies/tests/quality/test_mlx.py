@@ -90,7 +90,7 @@ def test_a_header_that_lies_about_its_length(tmp_path: Path) -> None:
         with pytest.raises(ModelError, match="not a safetensors file"):
             read_folder(path)
     (path / "model.safetensors").unlink()
-    with pytest.raises(ModelError, match="holds 0 safetensors files"):
+    with pytest.raises(ModelError, match="contains 0 safetensors files"):
         read_folder(path)
 
 
@@ -113,7 +113,7 @@ def test_in_a_process_of_its_own(site: Path, tmp_path: Path) -> None:
 
 def test_a_loop_that_stops_early(site: Path, tmp_path: Path) -> None:
     stand_in(site, tokens=4)
-    with pytest.raises(EngineError, match="made 4 of 17 tokens"):
+    with pytest.raises(EngineError, match="generated 4 of 17 tokens"):
         mlx_times(identity(folder(tmp_path / "model")), (GENERATE,), 1)
 
 

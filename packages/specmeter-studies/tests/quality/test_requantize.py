@@ -93,21 +93,21 @@ def test_a_file_is_made_once() -> None:
 
 def test_what_is_quantized_already_is_not_quantized_again() -> None:
     eight = make(CORE, "Q8_0").path
-    with pytest.raises(ModelError, match="already in Q8_0"):
+    with pytest.raises(ModelError, match="already Q8_0"):
         make(eight, "Q4_0")
 
 
 def test_a_type_that_needs_an_importance_matrix_is_not_made() -> None:
-    with pytest.raises(ModelError, match="IQ2_XS is not made here"):
+    with pytest.raises(ModelError, match="IQ2_XS cannot be made here"):
         make(CORE, "IQ2_XS")
 
 
 def test_weights_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
     data = bytearray(CORE.read_bytes())
     tensor = next(it for it in read_header(CORE).tensors if it.type.name == "F16")
-    data[tensor.offset : tensor.offset + 2] = b"\x00\x7e"  # F16's "not a number"
+    data[tensor.offset : tensor.offset + 2] = b"\x00\x7e"  # F16's "not a finite number"
     (tmp_path / "broken.gguf").write_bytes(data)
-    with pytest.raises(ModelError, match="not a number"):
+    with pytest.raises(ModelError, match="not a finite number"):
         make(tmp_path / "broken.gguf", "Q4_K_M")
 
 

@@ -302,9 +302,9 @@ def lacks(text: str) -> str:
     text = _spelled(text[:_LONGEST])
     speeds = [" ".join(match.group(0).split()) for match in _way(text).one.finditer(text)]
     if not speeds:
-        return "no speed in it has a unit, such as `41 t/s`" if re.search(r"\baccept|\bspecul", text, re.I) else ""
+        return "no speed has a unit, such as `41 t/s`" if re.search(r"\baccept|\bspecul", text, re.I) else ""
     if len(speeds) == 1:
-        return f"beside {speeds[0]!r} it names no second speed with a unit, no speedup, and nothing of drafts"
+        return f"{speeds[0]!r} is the only speed with a unit, and there is no speedup or draft length"
     if all(_sides(text, _way(text))):
-        return "it tells two speeds, and nothing of drafts"
-    return f"of its speeds ({', '.join(speeds[:4])}) it does not say which is that without drafts, and which with them"
+        return "two speeds, but no acceptance or draft length"
+    return f"it is unclear which of the speeds ({', '.join(speeds[:4])}) is without speculation"

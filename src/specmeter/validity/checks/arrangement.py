@@ -241,7 +241,7 @@ def incomplete_matrix(data: RunData) -> Findings:
     Baselines that take their prompts in turn (`baseline_per_block`) are planned on fewer in each block.
 
     Assumes: the stored plan is what should have been measured.
-    Otherwise: a complete run has exactly one answer per planned request.
+    Otherwise: `experiment-differs` finds a plan that was changed.
     """
     if not data.planned:
         yield not_checkable(None, Message("unchecked.no_plan"))

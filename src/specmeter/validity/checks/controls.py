@@ -181,7 +181,7 @@ def experts_recorded(data: RunData) -> Findings:
     """Looking into the graph makes an engine compute it in pieces: what its steps then take says nothing.
 
     Assumes: recording experts always changes how the engine computes.
-    Otherwise: does not apply: this follows from the configuration's own settings.
+    Otherwise: no assumption is needed, because this follows from the configuration's settings.
     """
     for arm in data.arms.values():
         if arm.engine.record_experts:

@@ -147,7 +147,7 @@ def random_prompts(data: RunData) -> Findings:
     and were seen to choose as after text.
 
     Assumes: what follows random tokens is not text.
-    Otherwise: does not apply: this follows from the workload.
+    Otherwise: no assumption is needed, because this follows from the workload.
     """
     random = {name for name, prompt in data.prompts.items() if prompt.random_tokens}
     if not random:

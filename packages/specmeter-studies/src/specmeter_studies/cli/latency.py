@@ -224,7 +224,7 @@ def _refuse_nonsense(given: dict[str, float | None], bounds: tuple[float, float]
     least, most = bounds
     for flag, value in given.items():
         if value is not None and not least <= value <= most:  # nor NaN
-            _fail(f"{flag} {value:g}: out of range", f"use {least:g} to {most:g}")
+            _fail(f"{flag} {value:g}: out of range", f"use {least:.15g} to {most:.15g}")
 
 
 def _fail(message: str, fix: str) -> NoReturn:

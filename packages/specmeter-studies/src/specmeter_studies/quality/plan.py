@@ -145,7 +145,7 @@ _FORM = FileKind(
     shelf="specmeter_studies.plans",
     word="quality plan",
     listing="`specmeter quality --help` lists the bundled ones",
-    keys="docs/how-to/quality.md explains every key",
+    keys="correct these keys; docs/how-to/quality.md explains every key",
     start="start from the example in docs/how-to/quality.md",
 )
 
