@@ -40,9 +40,8 @@ def print_outline(screen: Screen, outline: Outline) -> None:
     for it in outline.left_out:
         screen.say(("skipped ", "faint"), f"{it.reference}: ", it.why, wrap=False)
     methods = ", ".join(f"{name} {number}" for name, number in outline.configurations.items())
-    screen.say(
-        ("tries   ", "faint"), f"{counted(sum(outline.configurations.values()), 'configuration')} and no speculation: {methods}"
-    )
+    count = counted(sum(outline.configurations.values()), "configuration")
+    screen.say(("tries   ", "faint"), f"{count} and no speculation: {methods}")
     if outline.clients:
         loads = ", ".join(map(str, outline.clients))
         screen.say(("load    ", "faint"), f"all of it with {loads} {'client' if loads == '1' else 'clients'}")
