@@ -90,7 +90,7 @@ def list_runs(as_json: bool) -> None:
             str(run["folder"]),
             Message(f"state.{run['state']}"),
             f"{run['ok']}/{run['planned']}" if "ok" in run else "",
-            str(run.get("started", "")),
+            str(run.get("started", ""))[:16].replace("T", " "),
         )
         for run in runs
     ]
