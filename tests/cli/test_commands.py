@@ -136,7 +136,7 @@ def test_a_dry_run_writes_nothing(folder: Path, capsys: pytest.CaptureFixture[st
     assert invoke(["run", "demo", "--dry-run"]) == 0
     assert "dense/draft-simple/small/g4" in capsys.readouterr().out
     assert invoke(["run", "mocked.yaml", "--set", "workloads.0.per_kind=1", "--dry-run"]) == 0
-    assert "1 prompt, 6 requests in 6 sessions, at most 96 tokens" in capsys.readouterr().out
+    assert "1 prompt, 6 requests in 6 server starts, at most 96 tokens" in capsys.readouterr().out
     assert sorted(folder.iterdir()) == before
 
 

@@ -281,7 +281,7 @@ def test_a_model_that_is_called_otherwise_is_a_note(
         run("--url", url)
         invoke(["check", "latest"])
     said = " ".join(capsys.readouterr().out.split())
-    assert "note server-found whole run replies name the model gateway/target" in said
+    assert "replies name the model gateway/target" in said
     assert doubted("forwards") <= {"output-degenerate"}, "the stand-in counts on and on"
 
 

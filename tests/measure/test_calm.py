@@ -456,7 +456,7 @@ def test_a_machine_that_is_never_calm_gets_no_number_and_the_programs_name(
     assert told is not None
     assert told.code == "advised.decide.busy.see"
     assert f"specmeter show {tmp_path / 'race'}" in str(told)
-    assert str(told).startswith("To decide it: wait until blender ends")
+    assert str(told).startswith("To decide, wait until blender ends")
 
 
 def test_advice_on_a_machine_that_does_not_become_calm_is_refused_with_the_programs_name(

@@ -195,7 +195,7 @@ def test_a_changed_model_is_refused(tmp_path: Path) -> None:
 
 def test_a_prompt_beyond_the_context_is_refused_before_anything_starts(tmp_path: Path) -> None:
     engine = {"kind": "mock", "context": 48}
-    with pytest.raises(ExperimentError, match=r"the prompt has \d+ tokens .* the context has room for 48"):
+    with pytest.raises(ExperimentError, match=r"the prompt has \d+ tokens, .* the context has room for 48"):
         measured(write(tmp_path, engine=engine), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -109,7 +109,7 @@ def test_a_machine_of_ones_own_needs_its_network_said() -> None:
     real = {"remote1": "10.0.0.2:50052", "remote2": "10.0.0.3:50052"}
     with pytest.raises(UsageError, match="over a known network"):
         fitted(places(real))
-    with pytest.raises(UsageError, match="cannot tell 2 parameters apart"):
+    with pytest.raises(UsageError, match="cannot determine 2 parameters"):
         fitted(places(real), {"remote1": Network(1.0, None)})
 
 

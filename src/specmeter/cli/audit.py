@@ -21,7 +21,7 @@ from specmeter.audit.read.columns import COLUMNS
 from specmeter.audit.read.infer_units import table_options
 from specmeter.audit.reading import FORMATS, Audit, RowDefaults, noise_share, read_claims, row_defaults, rule
 from specmeter.cli.settings import flag
-from specmeter.cli.usage import Number
+from specmeter.cli.usage import BadValue, Number
 from specmeter.errors import SpecmeterError, UsageError
 from specmeter.messages import Message
 from specmeter.show import audit_report
@@ -171,7 +171,7 @@ def _answer(name: str, text: str) -> RowDefaults | None:
             draft_rate=text if name == "draft_rate" else None,
             flag=flag,
         )
-    except SpecmeterError as error:
+    except (SpecmeterError, BadValue) as error:
         raise click.UsageError(f"{error.message}; {error.fix}") from None
 
 

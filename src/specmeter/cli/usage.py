@@ -130,7 +130,7 @@ def explained(error: click.UsageError, argv: Sequence[str]) -> UsageError | None
                 return UsageError(f"{command}: {name} is missing", fix=f"add {name}; {see}")
             return UsageError(f"{command}: {metavar} is missing", fix=f"write `{_usage(ctx, command)}`")
         case BadValue():
-            return UsageError(f"{typed(error, argv)}{error.value[:_SHOWN]}: {error.message}", fix=error.fix)
+            return UsageError(f"{_place(error, error.value, argv)}: {error.message}", fix=error.fix)
         case click.BadParameter():
             return _bad_value(error, argv, see)
         case _:
@@ -148,7 +148,7 @@ def _bad_value(error: click.BadParameter, argv: Sequence[str], see: str) -> Usag
     """A value that one of click's own types refused."""
     kind, found = None if error.param is None else error.param.type, _VALUE.match(error.message)
     value = "" if found is None else (found["quoted"] if found["quoted"] is not None else found["bare"])
-    place = f"{typed(error, argv)}{value[:_SHOWN]}"
+    place = _place(error, value, argv)
     if isinstance(kind, click.Choice):
         return UsageError(f"{place}: no such value", fix=f"use {joined([str(it) for it in kind.choices])}")
     if isinstance(kind, click.Path):
@@ -159,9 +159,10 @@ def _bad_value(error: click.BadParameter, argv: Sequence[str], see: str) -> Usag
     return UsageError(f"{place}: {error.message.rstrip('.')}", fix=see)
 
 
-def typed(error: click.BadParameter, argv: Sequence[str]) -> str:
-    """The option before a value, by the name that was typed, and a space; nothing before an argument."""
-    return f"{name_typed(error.param, argv)} " if isinstance(error.param, click.Option) else ""
+def _place(error: click.BadParameter, value: str, argv: Sequence[str]) -> str:
+    """A value behind its option, by the name that was typed; of an argument the value alone."""
+    name = f"{name_typed(error.param, argv)} " if isinstance(error.param, click.Option) else ""
+    return f"{name}{value[:_SHOWN] or '(nothing)'}"
 
 
 def name_typed(option: click.Option, argv: Sequence[str]) -> str:

@@ -226,8 +226,10 @@ def parts(document: Document) -> Figure | None:
 
 def _named_part(name: str, most: float, x: Spec, y: Spec, words: Words, palette: Palette) -> Spec:
     """The name of a part in its bars, where it has room: colours alone tell parts apart to few."""
-    room = f"datum.part == '{name}' && abs(datum.end - datum.start) > roomy * {most!r}"
-    mark: Spec = {"type": "text", "fontSize": 11, "text": words(f"column.part_{name}")}
+    said = words(f"column.part_{name}")
+    wide = sum(1 + (char > "\u2e7f") for char in said)  # a Chinese character is as wide as two letters
+    room = f"datum.part == '{name}' && abs(datum.end - datum.start) > roomy * {most * max(1.0, wide / 12)!r}"
+    mark: Spec = {"type": "text", "fontSize": 11, "text": said}
     mark["color"] = palette.ink if name == "remainder" else palette.paper
     return {"transform": [{"filter": room}], "mark": mark, "encoding": {"x": {**x, "field": "middle"}, "y": y}}
 

@@ -104,7 +104,7 @@ def time(document: Document, but: Collection[str] = ()) -> list[Block]:
     predicted = [Tabled(run_tables.predictions(document))] if any(it.speedup for it in outcomes) else []
     told = [(_who(document, arm), arm.sentence) for arm in arms if arm.sentence and arm.arm_id not in but]
     return [
-        *([Facts(told, Message("why.sentences"), "everywhere")] if told else []),
+        *([Facts(told, Message("page.others" if but else "why.sentences"), "everywhere")] if told else []),
         Tabled(run_tables.parts(document)),
         *doubted,
         *predicted,

@@ -131,7 +131,8 @@ def test_a_run_is_compared_at_each_load(run: Path, tmp_path: Path, capsys: pytes
     other = measured(tmp_path, LOADED.replace("noise: 0.03", "noise: 0.02"))
     assert invoke(["compare", str(run), str(other)]) in (0, 1)
     told = capsys.readouterr().out
-    assert "dense: draft model small, 4 draft tokens, 4 clients" in told
+    assert "dense: draft model small" in told
+    assert "4 clients" in told
     (found,) = specmeter.compare(run, other, by="speedup")
     ratios = {arm.arm_id: arm.speedup for arm in found.arms if arm.conclusion not in (None, "invalid")}
     assert ratios

@@ -38,11 +38,10 @@ def print_outline(screen: Screen, outline: Outline) -> None:
     if not outline.drafts:
         screen.say(("draft   ", "faint"), "none; only methods without a draft model are tried")
     for it in outline.left_out:
-        screen.say(("left out ", "faint"), f"{it.reference}: ", it.why, wrap=False)
+        screen.say(("skipped ", "faint"), f"{it.reference}: ", it.why, wrap=False)
     methods = ", ".join(f"{name} {number}" for name, number in outline.configurations.items())
-    screen.say(
-        ("tries   ", "faint"), f"{counted(sum(outline.configurations.values()), 'configuration')} and none: {methods}"
-    )
+    count = counted(sum(outline.configurations.values()), "configuration")
+    screen.say(("tries   ", "faint"), f"{count} and no speculation: {methods}")
     if outline.clients:
         loads = ", ".join(map(str, outline.clients))
         screen.say(("load    ", "faint"), f"all of it with {loads} {'client' if loads == '1' else 'clients'}")

@@ -46,7 +46,7 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
     screen.line()
     screen.say(
         f"{counted(plan.prompts, 'prompt')}, {counted(plan.requests, 'request')} in "
-        f"{counted(plan.sessions, 'session')}, at most {counted(plan.tokens, 'token')}"
+        f"{counted(plan.sessions, 'server start')}, at most {counted(plan.tokens, 'token')}"
     )
     if plan.context is not None:
         screen.say(f"context: {plan.context} tokens")

@@ -157,6 +157,7 @@
     // A short legend stands beside the plot.
     const told = (spec.layer ?? []).flatMap((layer) => Object.values(layer.encoding ?? {}))
       .flatMap((of) => of.legend ? of.scale?.domain ?? [] : []).map((name) => String(name).length);
+    if (roomy) config.legend.columns = Math.max(1, Math.min(4, Math.floor((width - 60) / (6.2 * Math.max(1, ...told) + 30))));
     if (roomy && Math.max(0, ...told) <= 26) Object.assign(config.legend, { orient: "right", columns: 1, offset: 12 });
     config.axisX = { ...config.axisX, tickCount: roomy ? 8 : 4, labelOverlap: "greedy" };
     if (width < 480) {
