@@ -537,7 +537,7 @@ def test_predictions_are_shown_exported_and_in_json(tmp_path: Path, capsys: pyte
     assert invoke(["run", file, *probes, "--out", str(tmp_path / "run")]) == 0
     capsys.readouterr()
     assert invoke(["show", str(tmp_path / "run"), "--details"]) == 0
-    assert "predicted before measuring: 8 configurations" in capsys.readouterr().out
+    assert "predictions for 8 configurations: " in capsys.readouterr().out
     assert invoke(["show", str(tmp_path / "run"), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)["predictions"]
     assert len(shown) == 8
@@ -556,7 +556,7 @@ def test_a_changed_prediction_is_noticed(tmp_path: Path, capsys: pytest.CaptureF
         store._db.execute("UPDATE prediction SET json = replace(json, '\"point\":1', '\"point\":2')")
     capsys.readouterr()
     assert invoke(["check", str(folder)]) == 1
-    assert "predictions changed since" in " ".join(capsys.readouterr().out.split())
+    assert "after it was certified: predictions" in " ".join(capsys.readouterr().out.split())
 
 
 def test_synthetic_rates_are_marginal() -> None:

@@ -52,7 +52,7 @@ def test_a_probe_without_a_place_gets_one_of_its_own(tmp_path: Path, monkeypatch
     ("change", "message"),
     [
         ({"format": 2}, "format"),
-        ({"target_ms": {"points": []}}, "without points"),
+        ({"target_ms": {"points": []}}, "has no points"),
         ({"target_ms": None}, "target_ms"),
         ({"surprise": 1}, "surprise"),
         ({"settings": {"depth": "deep"}}, "depth"),

@@ -109,7 +109,7 @@ def test_orders_of_rounds_differ_and_are_repeatable(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_text_that_is_too_short_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"the text has \d+ tokens, \d+ are needed"):
+    with pytest.raises(UsageError, match=r"the text has \d+ tokens, but \d+ are needed"):
         sweep(order(text="Too short."), lambda _: None)
 
 

@@ -185,7 +185,7 @@ def test_a_row_that_breaks_a_bound_supports_nothing(more: dict[str, Any], word: 
     assert line.claimed_speedup == 1.5
     assert line.speedup_cell.struck == (word == "impossible")
     assert next(from_claims.reasons(line.why))[0] == ruling.bound
-    assert ("needs a forward over 5 tokens in 0.69 of the time of one" in str(line.why)) == (word == "implausible")
+    assert ("needs a forward pass over 5 tokens in 0.69 of the time" in str(line.why)) == (word == "implausible")
     assert line.requests == 3
     assert from_claims.result(ruling, target="m", prompt="code").verdict == verdict
 
