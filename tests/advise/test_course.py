@@ -197,7 +197,7 @@ def test_a_budget_that_cannot_be_enough_has_predictions_and_one_that_can_is_kept
     assert (advice.decision, advice.basis, advice.finished) == ("undecided", "predicted", False), "more time decides it"
     assert advice.speedup is not None
     told = would_decide(advice, tmp_path / "a")
-    assert str(told) == "To decide it: allow more time than 20 s (`--budget`)."
+    assert str(told) == "To decide, allow more time than 20 s (`--budget`)."
     tight = ASKED.model_copy(update={"budget_s": 150.0})
     advice = advise(tight, grid_of(), tmp_path / "b", Silent())
     assert advice.finished

@@ -105,7 +105,7 @@ def test_routing_is_read_and_kept(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert invoke(["probe", "bench:moe", *options]) == 0
     shown = capsys.readouterr().out
     assert "32 experts, 4 per token" in shown
-    assert "Single tokens take" in shown
+    assert "Single random tokens take" in shown
     assert load_routing(tmp_path / "experts.npz").tokens == 1024
     assert invoke(["probe", "bench:moe", *options, "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)["routing"]

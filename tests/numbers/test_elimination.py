@@ -148,7 +148,7 @@ def test_with_two_arms_the_interval_is_students_over_their_differences():
     ],
 )
 def test_wrong_input_is_refused(log_rates, simplicity, more):
-    with pytest.raises(UsageError, match="race"):
+    with pytest.raises(UsageError, match="elimination"):
         eliminate(log_rates, simplicity=simplicity, **{"most_blocks": 8, **more})
 
 

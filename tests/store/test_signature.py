@@ -40,7 +40,7 @@ def signed(run: Path, keys: Path) -> Path:
 @needs_openssh
 def test_a_signature_ties_a_run_to_a_key(signed: Path, keys: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["check", str(signed)]) == 0
-    assert "not verified: the signature in certificate.json.sig" in capsys.readouterr().out
+    assert "the signature in certificate.json.sig is not verified" in capsys.readouterr().out
     assert invoke(["check", str(signed), "--sign", str(keys / "anna")]) == 0
     assert f"signed with {keys / 'anna'}, in certificate.json.sig" in capsys.readouterr().out
     assert invoke(["check", str(signed), "--signer", str(keys / "anna.pub")]) == 0

@@ -125,7 +125,7 @@ def test_fits_never_become_cheaper_with_tokens(times: list[float]) -> None:
 @pytest.mark.parametrize(
     ("call", "named"),
     [
-        (lambda: CostCurve(points=()), "without points"),
+        (lambda: CostCurve(points=()), "has no points"),
         (lambda: curve_of([1, 1], [2, 3]), "ascend"),
         (lambda: curve_of([1, 2], [2, 0]), "ms"),
         (lambda: fit_cost(curve_of([1], [2]), "affine"), "1 points"),

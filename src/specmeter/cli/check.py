@@ -162,7 +162,7 @@ def _print_signature(folder: Path, key: Path | None, verified: signature.Verifie
         screen.say(f"signed with {key}, in {SIGNATURE_NAME}", wrap=False)
     if verified is None:
         if key is None and (folder / SIGNATURE_NAME).exists():
-            screen.say(f"not verified: the signature in {SIGNATURE_NAME}; verify it with --signer FILE", wrap=False)
+            screen.say(f"the signature in {SIGNATURE_NAME} is not verified; verify it with --signer FILE", wrap=False)
     elif verified.holds:
         by = f"{verified.identity}, with {verified.key}" if verified.identity else verified.key
         screen.say(f"signed by {by}", wrap=False)

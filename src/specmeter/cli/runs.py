@@ -199,7 +199,7 @@ def rescue(run: Path, out: Path | None) -> None:
     found = save(run, out or run.with_name(f"{run.name}-rescued"))
     screen.say(f"saved {sum(found.saved.values())} rows of {len(+found.saved)} tables in {found.folder}", wrap=False)
     for what, lost in found.lost.items():
-        screen.say(f"lost of {what}: {len(lost)}", wrap=False)
+        screen.say(f"lost from {what}: {len(lost)}", wrap=False)
         for one in lost[:_LOST_SHOWN]:
             screen.say(f"  {one}", wrap=False)
         if len(lost) > _LOST_SHOWN:

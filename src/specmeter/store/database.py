@@ -311,8 +311,7 @@ def unreadable(path: Path, what: str, error: Exception) -> StoreError:
     why = first_fault(error, "record") if isinstance(error, ValidationError) else str(error)
     return StoreError(
         f"{path}: {what} cannot be read ({why[:_LONGEST_REASON]})",
-        fix="copy the run folder again from its origin, or save what is readable with "
-        f"`specmeter rescue {path.parent}`",
+        fix=f"copy the run folder again, or save what is readable with `specmeter rescue {path.parent}`",
     )
 
 

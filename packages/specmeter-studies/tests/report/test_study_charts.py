@@ -68,8 +68,8 @@ def test_a_false_number_is_a_cross_without_interval_that_no_line_touches() -> No
 @pytest.mark.parametrize(
     ("origin", "language", "said"),
     [
-        ("published", "en", "claimed, but impossible"),
-        ("published", "zh", "文献声称，但不可能"),
+        ("published", "en", "published, but impossible"),
+        ("published", "zh", "已发表，但不可能"),
         ("measured", "en", "measured, but invalid"),
         ("measured", "zh", "测得，但无效"),
     ],

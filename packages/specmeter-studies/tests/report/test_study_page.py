@@ -95,10 +95,10 @@ def test_false_numbers_are_struck_out_in_tables(look: Look, pages: dict[str, Pat
 
 def test_the_language_switches_and_charts_follow(look: Look, pages: dict[str, Path]) -> None:
     looked = look(pages["published"])
-    assert "claimed, but impossible" in looked.page.inner_text("[data-chart=figure-2]")
+    assert "published, but impossible" in looked.page.inner_text("[data-chart=figure-2]")
     looked.page.click("[data-set-language=zh]")
     looked.until("document.documentElement.dataset.drawn === 'zh'")
-    assert "文献声称，但不可能" in looked.page.inner_text("[data-chart=figure-2]")
+    assert "已发表，但不可能" in looked.page.inner_text("[data-chart=figure-2]")
     assert looked.page.inner_text("#claims") == "论断"
     assert looked.said == []
 

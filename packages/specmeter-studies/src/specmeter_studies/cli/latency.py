@@ -54,7 +54,7 @@ _RATES = (1e-6, 1e9)
     "--network",
     "networks",
     multiple=True,
-    metavar="ARM=NETWORK",
+    metavar="ID=NETWORK",
     help="Network to a configuration's machine, such as remote1=relay:0.4ms@1000Mbit; repeatable.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -203,7 +203,7 @@ def _network(text: str) -> tuple[str, Network]:
     name, _, told = text.partition("=")
     network = network_of(told if told.startswith("relay:") else f"relay:{told}")
     if not name or network is None:
-        _fail(f"--network {text[:80]}: not ARM=NETWORK", "write --network remote1=relay:0.4ms@1000Mbit")
+        _fail(f"--network {text[:80]}: not ID=NETWORK", "write --network remote1=relay:0.4ms@1000Mbit")
     return name, network
 
 
