@@ -51,7 +51,7 @@ Truth = Literal[
 ]
 
 TRUTHS: Mapping[Truth, Message] = {it: Message(f"truth.{it}") for it in get_args(Truth)}
-"""What an engine may be able to tell: "it tells ...". A check that needs a truth says so, and is not passed without."""
+"""What an engine may be able to report. A check that needs a truth says so, and is not passed without."""
 
 
 class MethodTraits(Record):

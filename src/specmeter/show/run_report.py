@@ -341,7 +341,10 @@ def _details(run: RunReport, names: Names, *, by_kind: bool) -> Iterator[list[Bl
     if run.certificate is not None:
         yield [verdict_of(run.certificate), *found(run.findings, with_notes=False, written=run.written, names=names)]
     yield [Text(it, "faint") for it in _measured(run, names)]
-    serving = [(Text(Message("run.serve", arm=arm), "faint"), Command(line)) for arm, line in run.commands.items()]
+    serving = [
+        (Text(Message("run.serve", arm=names.in_full(arm)), "faint"), Command(line))
+        for arm, line in run.commands.items()
+    ]
     yield [block for blocks in serving for block in blocks]
 
 

@@ -28,8 +28,8 @@ def print_engines(reports: Sequence[EngineReport]) -> None:
         for truth, meaning in TRUTHS.items()
     ]
     screen.line()
-    screen.table(Table("truths", text("it tells", *(name for name, _ in stated)), rows))
+    screen.table(Table("truths", text("reports", *(name for name, _ in stated)), rows))
     screen.line()
     for name, traits in stated:
         methods = ", ".join(method.name for method in traits.methods) or "none"
-        screen.say(f"{name} drafts by: {methods}", wrap=False)
+        screen.say(f"{name} drafts with: {methods}", wrap=False)

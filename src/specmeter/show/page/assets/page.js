@@ -131,7 +131,7 @@
   const loader = { load: refuse, sanitize: refuse, http: refuse, file: refuse };
   const quiet = globalThis.vega?.logger(vega.Error); // pages without charts come without Vega
   const views = new Map();
-  const BREAK = "(.{1,24}/|.{1,24}(?: |$))";
+  const breakAt = (most) => `(.{1,${most}}/|.{1,${most}}(?: |$))`;
   // Names that the chosen data does not have leave axes and legends; those that stay keep their colour and shape.
   function pruned(spec, data) {
     for (const layer of spec.layer ?? []) {
@@ -168,9 +168,10 @@
         const axis = /^(arm$|named_|row_)/.test(field) ? layer.encoding.y.axis : null;
         const names = axis ? data.map((datum) => datum[field]) : [];
         if (axis) {
-          const wrap = new RegExp(BREAK, "g"), wrapped = (part) => (part.match(wrap) ?? [part]).length;
+          const at = breakAt(root.dataset.language === "zh" ? 18 : 24); // Chinese characters are wider
+          const wrap = new RegExp(at, "g"), wrapped = (part) => (part.match(wrap) ?? [part]).length;
           const lines = Math.max(...names.map((name) => name.split(" · ").map(wrapped).reduce((all, more) => all + more)));
-          const broken = `trim(replace(replace(datum.label, regexp(' · ', 'g'), '\\n'), regexp('${BREAK}', 'g'), '$1\\n'))`;
+          const broken = `trim(replace(replace(datum.label, regexp(' · ', 'g'), '\\n'), regexp('${at}', 'g'), '$1\\n'))`;
           const above = `substring('\\n\\n\\n\\n', 0, floor((${lines} - length(split(${broken}, '\\n'))) / 2))`;
           const text = `split(${above} + ${broken}, '\\n')`;
           Object.assign(axis, { labelExpr: text, labelFontSize: 10, labelLineHeight: 11, labelOffset: -5.5 * (lines - 1) });
