@@ -108,7 +108,7 @@ def test_every_view_has_them(run_folder: Path, tmp_path: Path, capsys: pytest.Ca
     assert json.loads(rows[0]["joules"]).keys() == {"package-0"}
     assert invoke(["report", str(run_folder), "--out", str(tmp_path / "page.html")]) in (0, 1)
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "Memory of drafts" in page
+    assert "Memory of draft models" in page
     assert "energy read" in (run_folder / "BENCHMARK_ENV.md").read_text(encoding="utf-8")
 
 
