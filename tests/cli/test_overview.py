@@ -52,8 +52,8 @@ def test_the_answer_comes_first_with_its_interval_and_its_verdict(report: RunRep
     first = shown(report).splitlines()[0]
     answer = report.answers[0].speedup_simultaneous
     interval = f"[{answer.low:.2f}, {answer.high:.2f}]"
-    said = f"dense: {answer.point:.2f}x as fast {interval} with draft model small, 4 draft tokens"
-    assert first == f"{said} (simulated, valid)"
+    said = f"dense over all prompts: {answer.point:.2f}x as fast {interval} with draft model small, 4 draft tokens"
+    assert first == f"{said} (simulated)"
     assert shown(replace(report, models=())).splitlines()[0] == f"{said} (valid)"
 
 
@@ -81,7 +81,7 @@ def test_numbers_of_an_invalid_arm_are_not_shown(report: RunReport) -> None:
 
 def test_there_is_one_line_per_target_and_one_table(report: RunReport) -> None:
     lines = shown(report).splitlines()
-    assert [line.partition(":")[0] for line in lines[:2]] == ["dense", "moe"]
+    assert [line.partition(":")[0] for line in lines[:2]] == ["dense over all prompts", "moe over all prompts"]
     assert sum("tok/s" in line for line in lines) == 1
     rows = [line for line in lines if line.startswith("  ") and "tok/s" not in line]
     assert len(rows) == len(report.summary.arms)
