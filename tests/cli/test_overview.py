@@ -79,6 +79,11 @@ def test_numbers_of_an_invalid_arm_are_not_shown(report: RunReport) -> None:
     assert (row.cells[1].text, row.cells[3].text) == ("-", "")
 
 
+def test_no_interval_is_called_corrected_where_one_configuration_ran_on_all_prompts(report: RunReport) -> None:
+    assert all(report.cited(arm) == arm.speedup for arm in report.summary.arms)
+    assert "corrected" not in shown(report)
+
+
 def test_there_is_one_line_per_target_and_one_table(report: RunReport) -> None:
     lines = shown(report).splitlines()
     assert [line.partition(":")[0] for line in lines[:2]] == ["dense over all prompts", "moe over all prompts"]
