@@ -46,9 +46,7 @@ prompts_option = click.option(
     help="Your prompts: .txt (one per line), .csv with a header, .jsonl or .json (also chats); repeatable.",
 )
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would be done, and what it needs.")
-new_option = click.option(
-    "--new", is_flag=True, help="Start over, even if an unfinished run of the same command exists."
-)
+new_option = click.option("--new", is_flag=True, help="Start over, even if an unfinished run of this command exists.")
 offline_option = click.option("--offline", is_flag=True, help="Use only models on this machine.")
 quiet_option = click.option("--quiet", is_flag=True, help="Print only results and errors, no progress.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

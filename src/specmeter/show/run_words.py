@@ -274,6 +274,7 @@ def _prompts(answer: Answer) -> Message:
         return Message(
             "detail.other_prompts",
             **said,
+            mean=f"{other.point:.2f}",
             low=low,
             high=high,
             level=f"{other.level:.0%}",
