@@ -107,7 +107,7 @@ def test_the_answer_names_its_prompts_and_gives_the_interval_over_prompts() -> N
     assert answer.speedup.low is not None
     assert answer.gain.over_prompts.low < answer.speedup.low
     told = "\n".join(lines(answer))
-    assert "mean over prompts like these, equally weighted: [1.2" in told
+    assert "mean over prompts like these, equally weighted: 1.84x [1.2" in told
     assert "(95% interval over 4 prompts); these prompts ran at 1.40x to 2.40x" in told
     assert "outside" not in told
     other = answer.gain.over_prompts.model_copy(update={"high": answer.speedup.point - 0.01})

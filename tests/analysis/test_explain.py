@@ -267,7 +267,7 @@ def test_another_speedup_beside_it_is_told_apart() -> None:
     it = cycle(tau=1.42, verify=2.0, draft=0.0)
     mean = Estimate(point=0.70, n=3, unit="x", method="geometric mean")
     said = str(sentence(it, None, measured=mean)[1])
-    assert said.startswith("0.71x over all tokens (0.70x as the geometric mean over blocks): each step yields")
+    assert said.startswith("0.71x over all tokens (0.70x as the geometric mean over blocks): an average step yields")
     same = mean.model_copy(update={"point": 0.712})
     assert sentence(it, None, measured=same) == sentence(it, None)
 

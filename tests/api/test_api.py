@@ -242,7 +242,7 @@ def test_it_shows_the_answer_its_interval_and_the_verdict_first(run: specmeter.R
     answer = run.answers[0].speedup_simultaneous
     interval = f"[{answer.low:.2f}, {answer.high:.2f}]"
     assert f"{answer.point:.2f}x as fast {interval} with draft model small, 4 draft tokens" in shown
-    assert shown.index("x as fast [") < shown.index("valid") < shown.index("<table>")
+    assert shown.index("x as fast [") < shown.index(">simulated<") < shown.index("<table>")
     assert "Simulated" in shown
 
 

@@ -52,8 +52,8 @@ def test_the_answer_comes_first_with_its_interval_and_its_verdict(report: RunRep
     first = shown(report).splitlines()[0]
     answer = report.answers[0].speedup_simultaneous
     interval = f"[{answer.low:.2f}, {answer.high:.2f}]"
-    said = f"dense: {answer.point:.2f}x as fast {interval} with draft model small, 4 draft tokens"
-    assert first == f"{said} (simulated, valid)"
+    said = f"dense over all prompts: {answer.point:.2f}x as fast {interval} with draft model small, 4 draft tokens"
+    assert first == f"{said} (simulated)"
     assert shown(replace(report, models=())).splitlines()[0] == f"{said} (valid)"
 
 
@@ -79,9 +79,14 @@ def test_numbers_of_an_invalid_arm_are_not_shown(report: RunReport) -> None:
     assert (row.cells[1].text, row.cells[3].text) == ("-", "")
 
 
+def test_no_interval_is_called_corrected_where_one_configuration_ran_on_all_prompts(report: RunReport) -> None:
+    assert all(report.cited(arm) == arm.speedup for arm in report.summary.arms)
+    assert "corrected" not in shown(report)
+
+
 def test_there_is_one_line_per_target_and_one_table(report: RunReport) -> None:
     lines = shown(report).splitlines()
-    assert [line.partition(":")[0] for line in lines[:2]] == ["dense", "moe"]
+    assert [line.partition(":")[0] for line in lines[:2]] == ["dense over all prompts", "moe over all prompts"]
     assert sum("tok/s" in line for line in lines) == 1
     rows = [line for line in lines if line.startswith("  ") and "tok/s" not in line]
     assert len(rows) == len(report.summary.arms)

@@ -211,7 +211,7 @@ def test_run_tells_programs_everything_in_json(
     assert told[-1]["event"] == "progress"
     assert (told[-1]["done"], told[-1]["seconds_left"]) == (24, 0)
     assert {it["seconds_left"] for it in told if it["event"] == "progress"} == {None, 0}, "time is virtual"
-    assert any("measuring 24 of 24 requests" in it["text"] for it in told if it["event"] == "message")
+    assert any("24 requests to measure, into" in it["text"] for it in told if it["event"] == "message")
     assert read_progress(Path("run")).document() == told[-1] | {"state": "complete"}
 
 

@@ -212,7 +212,7 @@ def test_files_that_cannot_be_written_are_refused(run: Path, tmp_path: Path, nam
 
 
 def test_tables_and_libraries_that_are_not_there_are_refused(run: Path, tmp_path: Path, monkeypatch) -> None:
-    with pytest.raises(UsageError, match="request is not a table"):
+    with pytest.raises(UsageError, match="request: no such table"):
         RunTable(run, "request")  # pyright: ignore[reportArgumentType]
     with pytest.raises(StoreError):
         RunTable(tmp_path / "nowhere", "requests").write(tmp_path / "x")

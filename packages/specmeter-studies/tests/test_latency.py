@@ -47,7 +47,7 @@ def test_a_fit_finds_what_the_points_were_made_of() -> None:
     [([1.0], [None], 0.0), ([1.0, 1.0], [None, None], 0.0), ([1.0, 2.0, 3.0], [100.0] * 3, None)],
 )
 def test_networks_that_tell_nothing_apart(rtts: list[float], rates: list[float | None], size: float | None) -> None:
-    with pytest.raises(UsageError, match=r"cannot tell [23] parameters apart"):
+    with pytest.raises(UsageError, match=r"cannot determine [23] parameters"):
         fit_latency(rtts, rates, [2.0] * len(rtts), bytes_=size)
 
 

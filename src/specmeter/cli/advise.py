@@ -80,13 +80,13 @@ _GROUPS = {
 @click.argument("target", required=False)
 @click.option("-m", "--model", "model", metavar="MODEL", help=MODEL_HELP)
 @hub_option
-@draft_option("A draft model to try; repeatable. Default: all on this machine that fit.")
+@draft_option("A draft model to try; repeatable. Default: all on this machine whose vocabulary matches.")
 @click.option(
     "--find/--no-find",
     "find",
     default=None,
     help="Look for draft models next to TARGET and in the folders of llama.cpp, LM Studio, Ollama and Hugging Face. "
-    "Default: only without --draft.",
+    "Default: on, unless --draft is given.",
 )
 @prompts_option
 @click.option(
@@ -99,7 +99,7 @@ _GROUPS = {
 @click.option(
     "--budget",
     type=Budget(),
-    help="Longest time. Default: 5m, longer for a slow model; with --clients, per number of clients.",
+    help="Time limit for the whole search; with --clients, for each number. Default: 5m, longer for a slow model.",
 )
 @click.option(
     "--goal",
@@ -118,8 +118,8 @@ _GROUPS = {
     "program",
     metavar="PROGRAM",
     default="llama-server",
-    show_default=True,
-    help="Also print the command for llama-cli, koboldcpp, vllm, tensorrt-llm, sglang, mlx-lm or lm-studio.",
+    help="Besides llama-server, print the command for llama-cli, koboldcpp, vllm, tensorrt-llm, sglang, mlx-lm or "
+    "lm-studio.",
 )
 @click.option(
     "--from",
@@ -132,7 +132,7 @@ _GROUPS = {
     "--again",
     is_flag=False,
     flag_value="",
-    metavar="[ADVICE]",
+    metavar="[FOLDER]",
     help="Check whether an earlier advice still holds on this machine and build. Default: the latest.",
 )
 @click.option("--wide", is_flag=True, help="First tune threads, flash attention and KV cache types.")
@@ -142,7 +142,7 @@ _GROUPS = {
     "overrides",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Set any other key (`run --schema` lists them); repeatable.",
+    help="Set any key of the experiment file (`run --schema` lists them); repeatable.",
 )
 @click.option(
     "--out",
@@ -189,8 +189,7 @@ def command(
     It prints the speedup with a 95% interval and the command to paste, or says that no speculation is best.
 
     With --clients, each number of clients is measured separately. You get a table with the best command for each, and
-    the number of clients at which speculation stops or starts to pay. Allow at least five minutes
-    for each.
+    the number of clients at which speculation stops or starts to pay.
 
     Ctrl-C prints the best answer so far; the same command resumes.
 
@@ -207,8 +206,8 @@ def command(
       specmeter advise --again
 
     \b
-    Exit codes: 0 advised, 1 a number is invalid, or (--again) the advice no longer holds, 2 wrong input, 3 the engine
-    failed, 4 undecided, 130 interrupted (the same command resumes).
+    Exit codes: 0 advised (also if not to speculate), 1 a number is invalid, or (--again) the advice no longer holds,
+    2 wrong input, 3 the engine failed, 4 undecided, 130 interrupted (the same command resumes).
     """
     refuse_hub(hub)
     check_program(program)

@@ -46,7 +46,7 @@ prompts_option = click.option(
     help="Your prompts: .txt (one per line), .csv with a header, .jsonl or .json (also chats); repeatable.",
 )
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would be done, and what it needs.")
-new_option = click.option("--new", is_flag=True, help="Start again, even if the same is unfinished.")
+new_option = click.option("--new", is_flag=True, help="Start over, even if an unfinished run of this command exists.")
 offline_option = click.option("--offline", is_flag=True, help="Use only models on this machine.")
 quiet_option = click.option("--quiet", is_flag=True, help="Print only results and errors, no progress.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -231,8 +231,8 @@ def url_options(what: str) -> Callable[[_F], _F]:
             "urls",
             multiple=True,
             metavar="URL",
-            help=f"{what}, such as http://127.0.0.1:8080; repeatable. TARGET is then the model's name on it; {KEY} "
-            "has the API key.",
+            help=f"{what}, such as http://127.0.0.1:8080; repeatable. With --url, TARGET is the model name on that "
+            f"server. The API key is read from the environment variable {KEY}.",
         ),
         click.option("--baseline-url", metavar="URL", help="A server with the same model, without speculation."),
     )
@@ -287,7 +287,7 @@ _GENERATION: tuple[tuple[tuple[str, ...], Any, str], ...] = (
     (
         ("--top-k",),
         _number(Generation, "top_k"),
-        "As in llama.cpp. Default of this and those below: the engine's or server's own.",
+        "As in llama.cpp. Default of --top-k to --frequency-penalty: the engine's.",
     ),
     (("--top-p",), _number(Generation, "top_p"), "As in llama.cpp."),
     (("--min-p",), _number(Generation, "min_p"), "As in llama.cpp."),

@@ -298,7 +298,7 @@ def _known(outcome: ArmOutcome) -> tuple[bool, float]:
 
 
 def reason(advice: Advice) -> Message | None:
-    """`Why: each step yields 3.10 tokens and takes as long as 1.61 steps without speculation.`"""
+    """`Why: an average step yields 3.10 tokens and takes as long as 1.61 steps without speculation.`"""
     decoding = advice.asked.goal == "throughput"
     if not decoding or is_open(advice) or advice.tau is None or advice.speedup is None or advice.speedup.point <= 0:
         return None

@@ -93,7 +93,9 @@ def _told(audit: Audit, place: str, *, details: bool) -> Iterator[list[Block]]:
 
 def _left_out(every: Sequence[Ruling], shown: Sequence[Ruling]) -> list[Text]:
     left = len(every) - len(shown)
-    return [Text(Message("audit.more", count=left))] if left else []
+    if not left:
+        return []
+    return [Text(Message("report.more_rows", count=left)), Text(Message("audit.more"), at="brief")]
 
 
 def _some_of_each(rulings: Sequence[Ruling]) -> list[Ruling]:

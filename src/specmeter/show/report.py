@@ -163,7 +163,9 @@ def as_told(certificate: Certificate | None) -> Message | None:
 
 
 def verdict_said(verdict: str | None, *, simulated: bool, untold: Message | None = None) -> Message:
-    """A verdict in words; of a simulation there is none without that word."""
+    """A verdict in words; of a simulation that word, and "valid" is not said as nothing was measured."""
+    if simulated and verdict == "valid":
+        return Message("verdict.simulated")
     said = untold if untold is not None and verdict == "valid" else Message(f"verdict.{verdict or 'unchecked'}")
     return Message("verdict.mock", verdict=said) if simulated else said
 

@@ -182,18 +182,20 @@ def _numbers(run: RunReport, arm: ArmSummary, part: KindSummary) -> tuple[Cell, 
 
 
 def interval_to_cite(run: RunReport) -> Message | None:
-    """What the brackets of speedups are, and where they do not allow for a choice; None with one block."""
+    """What the brackets of speedups are, and which of them allow for a choice; None with one block."""
     several = run.summary.invocations > 1
     if not several and run.summary.blocks <= 1:
         return None
-    refused = [it for it in run.answers if it.baseline_id in run.refused]
-    off = [at_load(it, it.load) if it.load else it.baseline_id.replace("/none", "", 1) for it in refused if not it.kind]
-    but = Message("run.interval.but", targets=off) if off else ""
-    chosen = any(it.among > 1 for it in run.answers)
+    compared = [arm for arm in run.summary.arms if arm.baseline_id and arm.speedup and arm.speedup.low is not None]
+    chosen = [arm for arm in compared if run.cited(arm) != arm.speedup]
+    of = {arm.baseline_id for arm in chosen}
+    whole = [it for it in run.answers if not it.kind and it.baseline_id in of]
+    targets = [at_load(it, it.load) if it.load else it.baseline_id.replace("/none", "", 1) for it in whole]
+    best = Message("run.interval.best") if chosen == compared else Message("run.interval.best_of", targets=targets)
     return Message(
         "run.interval.invocations" if several else "run.interval",
         count=run.summary.invocations if several else run.summary.blocks,
-        best=Message("run.interval.best", but=but) if chosen else "",
+        best=best if chosen else "",
     )
 
 

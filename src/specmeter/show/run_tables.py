@@ -362,7 +362,9 @@ def _beginning(text: str) -> str:
 
 
 def _reasons(outcome: CheckOutcome) -> str | Message:
-    reasons = tuple(dict.fromkeys(gap.reason for gap in outcome.unchecked))
+    """What could not be checked; of a check that does not apply, why."""
+    idle = _status(outcome) == "idle"
+    reasons = tuple(dict.fromkeys(gap.reason for gap in outcome.unchecked if gap.applies or idle))
     return Message("check.reasons", reasons=reasons) if reasons else ""
 
 

@@ -30,7 +30,7 @@ def sentence(answer: Answer, names: Names = NAMELESS) -> Message:
     said: dict[str, Value] = {
         "target": at_load(answer, answer.load) if answer.load else answer.baseline_id.replace("/none", "", 1),
         "method": names.alone(answer.arm_id) if answer.load else names[answer.arm_id],
-        "where": Message("answer.where", kind=answer.kind) if answer.kind else "",
+        "where": where(answer),
         "speedup": f"{alone.point:.2f}",
         "interval": headline_interval(answer),
         "margin": f"{answer.comparison.margin:.0%}",
@@ -87,6 +87,13 @@ def at_load(answer: Answer, load: Load) -> Message:
     return Message("answer.with_load", target=answer.baseline_id.partition("/")[0], load=load_name(load))
 
 
+def where(answer: Answer) -> Name:
+    """` on edit prompts`, or ` over all prompts` where some arms ran only a part of them; else empty."""
+    if answer.kind:
+        return Message("answer.where", kind=answer.kind)
+    return Message("answer.where.whole") if answer.elsewhere else ""
+
+
 def best_of(answer: Answer, names: Names = NAMELESS) -> Name:
     """`best configuration: `, or of which it is the best, as arms that do not compete may be above it; the name of the
     only one."""
@@ -94,8 +101,6 @@ def best_of(answer: Answer, names: Names = NAMELESS) -> Name:
         return Message("answer.best.completed")
     if answer.idle:
         return Message("answer.best.drafted")
-    if answer.elsewhere:
-        return Message("answer.best.whole")
     only = names.alone(answer.arm_id) if answer.load else names[answer.arm_id]
     return Message("answer.best") if answer.among > 1 else Message("answer.best.only", method=only)
 
@@ -269,6 +274,7 @@ def _prompts(answer: Answer) -> Message:
         return Message(
             "detail.other_prompts",
             **said,
+            mean=f"{other.point:.2f}",
             low=low,
             high=high,
             level=f"{other.level:.0%}",

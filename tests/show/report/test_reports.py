@@ -238,3 +238,5 @@ def test_where_none_helps_each_interval_is_its_own(sweep: Path) -> None:
     assert any(run.cited(arm) != arm.speedup for arm in run.summary.arms), "it allows for picking the best"
     off = replace(run, answers=tuple(it.model_copy(update={"decision": "do not speculate"}) for it in run.answers))
     assert all(off.cited(arm) == arm.speedup for arm in off.summary.arms)
+    assert "corrected for picking the best" in str(run_report.interval_to_cite(run))
+    assert "corrected" not in str(run_report.interval_to_cite(off))

@@ -119,10 +119,10 @@ def sentence(
     step = Message("account.step", speedup=speedup, tau=tau, by_forward=by_forward, cost=cost)
     if left[name] < 1.02 * it.speedup:
         return None, Message("account.unlimited", step=step)
-    both = undivided and name == "verification"
-    return name, Message(
-        "account.undivided" if both else "account.limited", step=step, why=_why(name, it, experts, priced)
-    )
+    why = _why(name, it, "" if undivided or name != "verification" else _because(it, experts), priced)
+    if undivided and name == "verification":
+        return name, Message("account.undivided", step=step, drafted=round(it.verified) - 1, why=why)
+    return name, Message("account.limited", step=step, why=why)
 
 
 def _quotient(it: MeanRound) -> tuple[str, str]:
@@ -135,7 +135,7 @@ def _quotient(it: MeanRound) -> tuple[str, str]:
     return told
 
 
-def _why(name: ReasonName, it: MeanRound, experts: ExpertUse | None, priced: tuple[float, Message] | None) -> Message:
+def _why(name: ReasonName, it: MeanRound, because: Message | str, priced: tuple[float, Message] | None) -> Message:
     if name == "no drafts":
         return Message("account.no_drafts", with_draft=it.with_draft, reached=without(it)["no drafts"])
     if name == "acceptance":
@@ -150,7 +150,7 @@ def _why(name: ReasonName, it: MeanRound, experts: ExpertUse | None, priced: tup
             tokens=round(it.verified),
             forwards=it.verification,
             probed="" if priced is None else Message("account.probed", forwards=priced[0], source=priced[1]),
-            because=_because(it, experts),
+            because=because,
             beside=Message("account.beside", more=more) if more >= WORTH_TELLING else "",
         )
     if name == "drafting":

@@ -30,7 +30,7 @@ from specmeter.show.palette import PAGE
 from specmeter.show.report import Chart, Command, Tabled, as_told, engine, machine, moment, verdict_said
 from specmeter.show.run_figures import run_figures
 from specmeter.show.run_report import interval_to_cite
-from specmeter.show.run_words import at_load, best_of, details, excluded_blocks, headline_interval, sentence
+from specmeter.show.run_words import at_load, best_of, details, excluded_blocks, headline_interval, sentence, where
 from specmeter.show.step_figures import called, probe_figures
 from specmeter.store.environment import private
 from specmeter.text import pasted, printable, printable_lines
@@ -279,7 +279,7 @@ class Voice:
         return self.tell(
             f"headline.{answer.decision}",
             target=at_load(answer, answer.load) if answer.load else answer.baseline_id.replace("/none", "", 1),
-            where=Message("answer.where", kind=answer.kind) if answer.kind else "",
+            where=where(answer),
             method=names.alone(answer.arm_id),
             speedup=f"{answer.speedup.point:.2f}",
             interval=headline_interval(answer),

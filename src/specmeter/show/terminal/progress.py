@@ -181,8 +181,9 @@ class RunProgress(LiveProgress):
         if self._run is None:
             return
         missing, total = self._run.planned - self._run.done, self._run.planned
-        verb = "resuming" if resumed else "measuring"
-        text = f"{verb} {missing} of {total} requests into {self._folder}"
+        text = f"{counted(missing, 'request')} to measure, into {self._folder}"
+        if resumed:
+            text = f"resuming {missing} of {total} requests into {self._folder}"
         if not missing:
             kept = f"all {counted(total, 'request')} are in {self._folder}; checking them"
             text = f"nothing left to measure: {kept if total else f'every block in {self._folder} was excluded'}"

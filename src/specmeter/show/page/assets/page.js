@@ -169,8 +169,8 @@
         const names = axis ? data.map((datum) => datum[field]) : [];
         if (axis) {
           const at = breakAt(root.dataset.language === "zh" ? 18 : 24); // Chinese characters are wider
-          const wrap = new RegExp(at, "g"), wrapped = (part) => (part.match(wrap) ?? [part]).length;
-          const lines = Math.max(...names.map((name) => name.split(" · ").map(wrapped).reduce((all, more) => all + more)));
+          const wrap = new RegExp(at, "g");
+          const lines = Math.max(...names.map((name) => name.split(" · ").flatMap((part) => part.match(wrap) ?? [part]).length));
           const broken = `trim(replace(replace(datum.label, regexp(' · ', 'g'), '\\n'), regexp('${at}', 'g'), '$1\\n'))`;
           const above = `substring('\\n\\n\\n\\n', 0, floor((${lines} - length(split(${broken}, '\\n'))) / 2))`;
           const text = `split(${above} + ${broken}, '\\n')`;
