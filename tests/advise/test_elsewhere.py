@@ -97,7 +97,7 @@ def test_where_the_engine_has_no_line_there_is_none_to_write_another_from() -> N
 
 
 def test_unknown_programs_are_refused_with_those_that_are_known() -> None:
-    with pytest.raises(UsageError, match="unknown") as error:
+    with pytest.raises(UsageError, match="no such program") as error:
         check_program("vlm")
     assert all(program in error.value.fix for program in PROGRAMS)
 
@@ -202,5 +202,5 @@ def test_a_program_is_written_for_every_load_that_is_decided() -> None:
     found = also_for(SCHEDULES["between"], "mlx-lm")
     assert [list(elsewhere(it)) == ["mlx-lm"] for it in found.advices] == [True, False, True, True]
     assert also_for(found, "llama-server") == found
-    with pytest.raises(UsageError, match="unknown"):
+    with pytest.raises(UsageError, match="no such program"):
         also_for(found, "vlm")

@@ -154,7 +154,7 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
 def test_too_little_disk_is_said_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9 - 7_000_000, 7_000_000))
-    with pytest.raises(ModelError, match=r"needs 2.0 GB .* 7.0 MB are free"):
+    with pytest.raises(ModelError, match=r"needs 2.0 GB .* 7.0 MB is free"):
         create_once(tmp_path / "m.gguf", 2 * 10**9, _write)
     assert _files(tmp_path) == []
 
