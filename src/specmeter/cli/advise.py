@@ -125,7 +125,7 @@ _GROUPS = {
     "--from",
     "from_file",
     metavar="FILE",
-    help="Choose among the configurations of this experiment, with its prompts and settings.",
+    help="Choose among the configurations of an experiment file (YAML), with its prompts and settings.",
 )
 @url_options("Choose among running servers")
 @click.option(

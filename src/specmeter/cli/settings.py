@@ -287,7 +287,7 @@ _GENERATION: tuple[tuple[tuple[str, ...], Any, str], ...] = (
     (
         ("--top-k",),
         _number(Generation, "top_k"),
-        "As in llama.cpp. Default of --top-k to --frequency-penalty: the engine's.",
+        "As in llama.cpp. Default of this and the next five: the engine's own value.",
     ),
     (("--top-p",), _number(Generation, "top_p"), "As in llama.cpp."),
     (("--min-p",), _number(Generation, "min_p"), "As in llama.cpp."),

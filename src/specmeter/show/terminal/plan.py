@@ -61,8 +61,8 @@ def print_duration(screen: Screen, plan: Plan) -> None:
         return
     longest = max((item.tokens // max(1, item.requests) for item in plan.arms), default=0)
     screen.say(
-        f"about {duration(plan.seconds)}: {counted(len(plan.arms), 'configuration')} x "
-        f"{counted(plan.blocks, 'block')} x {counted(plan.prompts, 'prompt')}, up to {counted(longest, 'token')} each"
+        f"about {duration(plan.seconds)}: {counted(len(plan.arms), 'configuration')}, "
+        f"{counted(plan.blocks, 'block')}, {counted(plan.prompts, 'prompt')}, up to {counted(longest, 'token')} each"
     )
     print_shorter(screen, plan)
 
