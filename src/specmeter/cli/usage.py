@@ -1,11 +1,12 @@
 """click's own errors in the two lines that all errors have: what is wrong, with its value, and what to write instead;
-types of options whose errors say that themselves."""
+types of options whose errors name their own fix."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -114,7 +115,7 @@ def explained(error: click.UsageError, argv: Sequence[str]) -> UsageError | None
     match error:
         case click.NoSuchOption():
             option = _whole_word(error.option_name, argv)
-            near = joined([it for it in error.possibilities or () if option == error.option_name][:3])
+            near = joined(get_close_matches(option, error.possibilities or (), cutoff=0.75))
             return UsageError(
                 f"{option}: no such option of `specmeter{f' {command}' if command else ''}`",
                 fix=f"use {near}" if near else see,

@@ -55,7 +55,7 @@ class SeveralEngines(Engine):
         first = next(iter(sums), "")
         return EngineIdentity(
             kind="several",
-            version="; ".join(f"{it.kind}: {it.version}" for it in found) or "none",
+            version="; ".join(f"{it.kind}: {it.version}" for it in found) or "chosen by the experiment",
             build=hashlib.sha256("".join(it.build for it in found).encode()).hexdigest()[:16],
             binary=first,
             binary_sha256=sums.pop(first, ""),
