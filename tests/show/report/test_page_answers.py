@@ -42,7 +42,7 @@ def page(document: Document, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_heading_has_target_number_decision_and_verdict(look: Look, page: Path, document: Document) -> None:
+def test_the_heading_has_target_number_decision_and_state(look: Look, page: Path, document: Document) -> None:
     looked = look(page)
     lines = looked.run("[...document.querySelectorAll('h1 .headline')].map((e) => e.innerText.replace(/\\s+/g, ' '))")
     whole = [answer for answer in document.run.answers if not answer.kind]
@@ -50,7 +50,7 @@ def test_the_heading_has_target_number_decision_and_verdict(look: Look, page: Pa
     for line, answer in zip(lines, whole, strict=True):
         assert line.startswith(f"{answer.baseline_id.partition('/')[0]}: ")
         assert f"{answer.speedup.point:.2f}×" in line
-        assert line.endswith("valid")
+        assert line.endswith("simulated")
     box = looked.run("document.querySelector('h1').getBoundingClientRect().bottom")
     assert box < 300
     looked.page.click("[data-set-language=zh]")
