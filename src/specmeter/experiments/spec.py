@@ -202,7 +202,7 @@ class Design(Record):
     for two full rounds, or `off`."""
 
     disturbed: Literal["repeat", "keep"] = Field(default_factory=disturbed_by_default)
-    """A block disturbed by other programs or by heat is set aside, for all configurations, and measured again
+    """A block disturbed by other programs or by heat is excluded for all configurations and measured again
     (`repeat`; at most three times as many blocks in all), or it counts (`keep`). Default: $SPECMETER_DISTURBED, or
     `repeat`; a resumed run follows the variable, but excluded blocks stay excluded. A block is disturbed if other
     programs took 5% of the machine on average (one core if the engine uses all), or 10% in a fifth of the samples of
