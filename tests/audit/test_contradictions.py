@@ -20,7 +20,7 @@ def test_tokens_per_step_are_those_of_the_counts_beside_them() -> None:
     assert ruled(tau=2.5, runs=1, **counts).verdict != "impossible"
     wrong = ruled(tau=4.0, runs=1, **counts)
     assert (wrong.verdict, wrong.bound) == ("impossible", "conservation")
-    assert wrong.arithmetic == Message("audit.tau_of_counts", tau=4.0, accepted=150, steps=100, counted=2.5)
+    assert wrong.arithmetic == Message("equation.tau-of-counts", left=4.0, accepted=150, steps=100, right=2.5)
     # 49 tokens of 40 steps, the last draft cut off: 1.225 is printed as 1.22, and lies on the bound itself.
     assert ruled(tau=1.22, rounding={"tau": 0.005}, accepted=10, steps=40, gamma=1, runs=1).verdict != "impossible"
     mean = ruled(tau=4.0, **counts)  # of several prompts, for all that is known
@@ -34,8 +34,11 @@ def test_tokens_per_step_are_those_of_the_counts_beside_them() -> None:
 
 def test_a_length_without_the_targets_own_token_is_not_a_contradiction() -> None:
     """Its counts tell which of the two it is."""
-    ruling = ruled(tau=1.5, unit_unsaid=("tau",), accepted=150, steps=100, gamma=4, runs=1, speedup=2.2)
-    assert ruling.verdict == "possible"
+    fields = {"accepted": 150, "steps": 100, "gamma": 4, "runs": 1, "speedup": 2.2}
+    included = Claim(source="test", row="row 1", tau=2.5, **fields)
+    ruling = ruled(tau=1.5, rivals=(included,), **fields)
+    assert (ruling.verdict, ruling.claim.tau) == ("possible", 2.5)
+    assert ruled(tau=1.5, **fields).verdict == "impossible"
 
 
 def test_forwards_without_drafts_may_be_among_the_steps() -> None:

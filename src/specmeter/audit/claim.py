@@ -16,6 +16,7 @@ Names also say settings (`n-max 4`), and those of models whether they are MoE mo
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -78,6 +79,8 @@ class Claim(Record):
 
     speedup: Positive | None = None
     """Claimed speedup over no speculation of the same target (1.26, not 26 %)."""
+    speedup_of: Literal["decoding", "run"] = "decoding"
+    """Whether `speedup` compares rates of decoding or times of whole runs."""
     decode_rate: Positive | None = None
     """Tokens per second claimed for this configuration."""
     decode_rate_sd: Annotated[float, Field(ge=0)] | None = None
@@ -116,6 +119,10 @@ class Claim(Record):
     """What the engine divides accepted tokens by; None: unknown, taken as `drafted`."""
     tau: Annotated[float, Field(ge=1)] | None = None
     """Tokens emitted per target forward (mean accepted length + 1)."""
+    positions: tuple[Annotated[float, Field(ge=0, le=1)], ...] = ()
+    """Acceptance per draft position: share of all drafts that were accepted that far."""
+    step_ms: Positive | None = None
+    """Time of one draft-then-verify round."""
     drafted: Count | None = None
     accepted: Count | None = None
     steps: Count | None = None
@@ -171,9 +178,10 @@ class Claim(Record):
     """Fields that are means of per-prompt or per-request values."""
     pooled: tuple[str, ...] = ()
     """Fields that are sums over all prompts divided by sums."""
-    unit_unsaid: tuple[str, ...] = ()
-    """Fields with an ambiguous unit. A share without a unit is read as a fraction and may be percent; a `tau` is
-    read as including the target's own token and may leave it out."""
+    kept: tuple[str, ...] = Field(default=(), exclude=True, repr=False)
+    """Laws that rows may break and the other rows of its table keep (`specmeter.audit.equations`)."""
+    rivals: tuple[Claim, ...] = Field(default=(), exclude=True, repr=False)
+    """Other likely readings of the same row, the likeliest first: it is refused only if all of them are."""
     notes: tuple[Message | str, ...] = ()
     """Notes of the importer (log lines, sampling settings)."""
     problem: Message | None = None
@@ -319,7 +327,7 @@ class BoundOutcome:
         return self.result == "broken" and not self.rests_on
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Range:
     """What a printed value may have been before it was rounded: `low <= value <= high`, none negative."""
 
@@ -329,11 +337,24 @@ class Range:
 
     def over(self, other: Range) -> Range:
         """Quotient of two ranges of positive numbers."""
-        return Range(self.low / other.high, self.value / other.value, self.high / other.low)
+        most = self.high / other.low if other.low > 0 else math.inf
+        return Range(self.low / other.high, self.value / other.value, most)
+
+    def by(self, other: Range) -> Range:
+        """Product."""
+        return Range(self.low * other.low, self.value * other.value, self.high * other.high)
 
     def times(self, factor: float) -> Range:
         """All three multiplied by a positive number."""
         return Range(self.low * factor, self.value * factor, self.high * factor)
+
+    def sum(self, other: Range) -> Range:
+        """Sum."""
+        return Range(self.low + other.low, self.value + other.value, self.high + other.high)
+
+    def plus(self, more: float) -> Range:
+        """A number added to all three."""
+        return Range(self.low + more, self.value + more, self.high + more)
 
 
 def printed(claim: Claim, field: str) -> Range | None:
