@@ -155,9 +155,10 @@ def _twin(item: dict[str, Any]) -> str | None:
     if not twin:
         return None
     for edit in twin.get("edits") or [twin]:
-        if text.count(edit["old"]) != 1:
-            sys.exit(f"{item['file']}: {edit['old']!r} is there {text.count(edit['old'])} times, must be once")
-        text = text.replace(edit["old"], str(edit["new"]))
+        old, new = str(edit["old"]), str(edit["new"])
+        if text.count(old) != 1:
+            sys.exit(f"{item['file']}: {old!r} is there {text.count(old)} times, must be once")
+        text = text.replace(old, new)
     return text
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from specmeter.audit.read.document import (
     read_text,
     refuse_binary,
 )
+from specmeter.audit.read.options import NOT_READ, column_name
 from specmeter.audit.read.pages import known_headings, read_grids
 from specmeter.audit.read.prose import lacks
 from specmeter.audit.read.table import read_table, read_table_file
@@ -36,7 +38,7 @@ from specmeter.messages import Message
 from specmeter.theory.catalogue import devices as catalogue
 
 if TYPE_CHECKING:
-    from specmeter.audit.read.infer_units import TableOptions
+    from specmeter.audit.read.options import TableOptions
 
 FORMATS = {
     "llama-bench": "benchmarks:LLAMA_BENCH",
@@ -85,7 +87,7 @@ def detect(path: Path) -> str:
         )
     raise UsageError(
         f"{path}: not a table with a known column, a known log or a known benchmark result",
-        fix=f"give its format with --format ({', '.join(FORMATS)}); `specmeter audit --help` lists known columns",
+        fix=f"give its format with --format ({', '.join(FORMATS)}), or name a column with --column HEADING=MEANING",
     )
 
 
@@ -253,6 +255,29 @@ def _known_device(name: str, flag: Callable[[str], str]) -> None:
 # --- rulings ---------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class ColumnRead:
+    """What the numbers of a column were taken for."""
+
+    heading: str
+    slot: str
+    """Which number of its cells: `first`, `%`, `x`, ...; empty where there is one."""
+    meaning: str
+    """One of `specmeter audit --column list`; `ignore`: not read."""
+    certainty: float
+    """From 0 to 1: the weight of the readings in which it has this meaning, among all that were tried."""
+
+    @property
+    def name(self) -> str:
+        """What `--column` calls it."""
+        return column_name(self.heading, self.slot)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether its numbers are used."""
+        return self.meaning != NOT_READ
+
+
 @dataclass(frozen=True, repr=False)
 class Audit:
     """A source with its rulings, in order."""
@@ -267,6 +292,8 @@ class Audit:
     """Assumed timing noise."""
     notes: tuple[Message, ...] = ()
     """Observations about the whole source; never a verdict."""
+    columns: tuple[ColumnRead, ...] = ()
+    """How each column of its tables was read; none for logs of engines and output of benchmarks."""
 
     def __repr__(self) -> str:
         return f"<Audit of {self.source}, {tally(self.rulings)}>"
@@ -278,12 +305,13 @@ class Audit:
 
     @property
     def summary(self) -> Message:
-        """Rulings by verdict, and unreadable columns of speeds."""
+        """Rulings by verdict, and columns of speeds that were not read."""
         notes = dict.fromkeys(note for ruling in self.rulings for note in ruling.claim.notes)
         left = [
             note.values["columns"] for note in notes if isinstance(note, Message) and note.code == "read.rates_left"
         ]
         unread = dict.fromkeys(str(name) for names in left if isinstance(names, (list, tuple)) for name in names)
+        unread |= dict.fromkeys(it.name for it in self.columns if not it.is_read and _SPEED.search(it.name))
         counted = tally(self.rulings)
         if self.contradicted:
             counted = Message("audit.with_contradictions", told=counted, rows=self.contradicted)
@@ -317,6 +345,8 @@ class Audit:
         return sum(ruling.verdict == verdict for ruling in self.rulings)
 
 
+_SPEED = re.compile(r"(?<![a-z])(?:(?:tokens?|toks?|tk|t) ?(?:/|per|p) ?s(?:ec(?:ond)?)?\b|tps\b)|\[rate", re.I)
+"""Names of columns that hold speeds."""
 _MAX_ASKED = 1_000
 """Rulings that are tried with numbers that they lack."""
 
@@ -328,10 +358,16 @@ def counts(rulings: Iterable[Ruling]) -> dict[AuditVerdict, int]:
 
 
 def tally(rulings: Iterable[Ruling]) -> Message:
-    """`24 rows: 18 implausible, 6 possible`."""
-    counted = counts(rulings)
-    parts = [Message("audit.count", count=counted[it], verdict=in_words(it)) for it in VERDICTS if counted[it]]
-    return Message("audit.tally" if parts else "audit.rows", rows=sum(counted.values()), counts=parts)
+    """`24 rows: 18 implausible, 5 possible, 1 not read`."""
+    found = Counter(called(ruling) for ruling in rulings)
+    order = (*map(in_words, VERDICTS), Message("audit.not_read"))
+    parts = [Message("audit.count", count=found[it], verdict=it) for it in order if found[it]]
+    return Message("audit.tally" if parts else "audit.rows", rows=sum(found.values()), counts=parts)
+
+
+def called(ruling: Ruling) -> Message:
+    """What a ruling is called: its verdict, unless its row could not be read."""
+    return Message("audit.not_read") if ruling.claim.problem is not None else in_words(ruling.verdict)
 
 
 def rule(

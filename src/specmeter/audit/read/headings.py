@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from specmeter.audit.claim import family_by_name, read_settings
+from specmeter.audit.read import options
 from specmeter.audit.read.columns import (
     COLUMNS,
     OTHER,
@@ -104,19 +105,12 @@ def _join_short_names(groups: dict[str, list[ColumnReading]]) -> None:
             groups[longer[0]] += groups.pop(short)
 
 
-def refuse_unknown_names(grids: Sequence[Grid], path: Path, options: TableOptions) -> None:
+def refuse_unknown_names(grids: Sequence[Grid], path: Path, given: options.TableOptions) -> None:
     """Raises `UsageError` for an option that names a heading which no table of the file has."""
     texts: dict[str, None] = {}
     for grid in grids:
         texts |= dict.fromkeys([*grid.headings, *(" ".join(part) for part in _with_prefixes(grid.parts))])
-    there = ", ".join(repr(text[:40]) for text in list(texts)[:12])
-    known = {heading.name for text in texts if (heading := understand(text)) is not None} | set(options.columns)
-    asked = [(f"--column {name}={text}", text in texts) for name, text in options.columns.items()]
-    for flag, names in (("--percent", options.percent), ("--fraction", options.fraction)):
-        asked += [(f"{flag} {name}", name in texts or name in known) for name in names]
-    for option, found in asked:
-        if not found:
-            raise UsageError(f"{path}: {option[:80]}: no such column heading", fix=f"use one of {there}")
+    given.refuse_unknown(texts, path)
 
 
 def read_headings(grid: Grid, path: Path, options: TableOptions) -> Headings:
@@ -383,7 +377,7 @@ def _without_clashes(readings: list[ColumnReading], unknown: list[str], where: s
             both = f"both {texts} are" if first.text != same[1].text else f"two columns {first.text!r} are"
             raise UsageError(
                 f"{where}: {both} read as {first.name}",
-                fix=f"rename one of them, or choose with --column {first.name}=HEADING",
+                fix=f"rename one of them, or say with --column HEADING={first.name} which it is",
             )
     return sorted(kept, key=lambda reading: reading.index)
 
