@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from specmeter.audit.read.options import TableOptions, table_options
-from specmeter.audit.reading import Audit, ColumnRead, read_rows, rule
+from specmeter.audit.claim import ColumnRead
+from specmeter.audit.reading import Audit, read_rows, rule
 from specmeter.errors import UsageError
 from specmeter.show import audit_report
 from specmeter.show.terminal.report import print_report
 
 COLUMNS = (
-    ColumnRead("tok/s", "first", "decode_rate", 0.99),
-    ColumnRead("tok/s", "%", "acceptance", 0.62),
-    ColumnRead("Peak tok/s", "first", "ignore", 0.9),
-    ColumnRead("VRAM", "first", "ignore", 0.97),
+    ColumnRead(heading="tok/s", meaning="decode_rate", certainty=0.99),
+    ColumnRead(heading="tok/s", slot="%", meaning="acceptance", certainty=0.62),
+    ColumnRead(heading="Peak tok/s", meaning="ignore", certainty=0.9),
+    ColumnRead(heading="VRAM", meaning="ignore", certainty=0.97),
 )
+
+
+def audited(*columns: ColumnRead) -> Audit:
+    claims = read_rows([{"speedup": 1.9, "gamma": 4, "acceptance": "70%"}], TableOptions())
+    return rule((it.model_copy(update={"columns": columns}) for it in claims), "a.md", "table")
 
 
 @pytest.fixture
 def audit() -> Audit:
-    found = rule(read_rows([{"speedup": 1.9, "gamma": 4, "acceptance": "70%"}], TableOptions()), "a.md", "table")
-    return replace(found, columns=COLUMNS)
+    return audited(*COLUMNS)
 
 
 def printed(audits: list[Audit], capsys: pytest.CaptureFixture[str], *, details: bool = False) -> str:
@@ -49,14 +53,12 @@ def test_details_say_how_every_column_was_read(audit: Audit, capsys: pytest.Capt
     assert "  VRAM: not read\n" in out
 
 
-def test_what_is_certain_asks_nothing(audit: Audit, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "How it was read" not in printed([replace(audit, columns=COLUMNS[:1])], capsys)
+def test_what_is_certain_asks_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "How it was read" not in printed([audited(COLUMNS[0])], capsys)
 
 
-def test_columns_of_several_tables_that_are_alike_share_a_line(
-    audit: Audit, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = printed([replace(audit, columns=(COLUMNS[1], replace(COLUMNS[1], certainty=0.7)))], capsys)
+def test_columns_of_several_tables_that_are_alike_share_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    out = printed([audited(COLUMNS[1], COLUMNS[1].model_copy(update={"certainty": 0.7}))], capsys)
     assert out.count("tok/s [%]: acceptance") == 1
 
 
@@ -81,7 +83,7 @@ def test_json_has_all_columns(audit: Audit) -> None:
 
 def test_a_meaning_is_given_for_a_heading_or_for_one_of_the_numbers_in_its_cells() -> None:
     options = table_options({"tok/s": "decode_rate", "tok/s [%]": "acceptance"})
-    assert options.meaning_of("tok/s", "first") == "decode_rate"
+    assert options.meaning_of("tok/s") == "decode_rate"
     assert options.meaning_of("tok/s", "%") == "acceptance"
     assert options.meaning_of("TTFT") is None
     options.refuse_unknown(["tok/s", "tok/s [%]"], Path("a.md"))

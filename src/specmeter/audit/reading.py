@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specmeter.audit.across import TimingNoise, noise_of, notes_across
-from specmeter.audit.claim import VERDICTS, AuditVerdict, Claim, Ruling
+from specmeter.audit.claim import VERDICTS, AuditVerdict, Claim, ColumnRead, Ruling
 from specmeter.audit.judge import in_words, rule_claim
 from specmeter.audit.published import claims as published_claims
 from specmeter.audit.read.columns import understand
@@ -29,7 +29,6 @@ from specmeter.audit.read.document import (
     read_text,
     refuse_binary,
 )
-from specmeter.audit.read.options import NOT_READ, column_name
 from specmeter.audit.read.pages import known_headings, read_grids
 from specmeter.audit.read.prose import lacks
 from specmeter.audit.read.table import read_table, read_table_file
@@ -255,29 +254,6 @@ def _known_device(name: str, flag: Callable[[str], str]) -> None:
 # --- rulings ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ColumnRead:
-    """What the numbers of a column were taken for."""
-
-    heading: str
-    slot: str
-    """Which number of its cells: `first`, `%`, `x`, ...; empty where there is one."""
-    meaning: str
-    """One of `specmeter audit --column list`; `ignore`: not read."""
-    certainty: float
-    """From 0 to 1: the weight of the readings in which it has this meaning, among all that were tried."""
-
-    @property
-    def name(self) -> str:
-        """What `--column` calls it."""
-        return column_name(self.heading, self.slot)
-
-    @property
-    def is_read(self) -> bool:
-        """Whether its numbers are used."""
-        return self.meaning != NOT_READ
-
-
 @dataclass(frozen=True, repr=False)
 class Audit:
     """A source with its rulings, in order."""
@@ -292,8 +268,6 @@ class Audit:
     """Assumed timing noise."""
     notes: tuple[Message, ...] = ()
     """Observations about the whole source; never a verdict."""
-    columns: tuple[ColumnRead, ...] = ()
-    """How each column of its tables was read; none for logs of engines and output of benchmarks."""
 
     def __repr__(self) -> str:
         return f"<Audit of {self.source}, {tally(self.rulings)}>"
@@ -302,6 +276,12 @@ class Audit:
     def contradicted(self) -> int:
         """Rows whose own numbers contradict each other."""
         return sum(bool(ruling.contradictions) for ruling in self.rulings)
+
+    @property
+    def columns(self) -> tuple[ColumnRead, ...]:
+        """How the columns of its tables were read; none for logs of engines and output of benchmarks."""
+        tables = {id(it): it for it in (ruling.claim.columns for ruling in self.rulings)}
+        return tuple(column for table in tables.values() for column in table)
 
     @property
     def summary(self) -> Message:

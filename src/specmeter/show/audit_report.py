@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from specmeter.audit.claim import VERDICTS
@@ -15,8 +14,8 @@ from specmeter.show.table import Cell, Column, Row, Table, Tone, row
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from specmeter.audit.claim import AuditVerdict, Ruling
-    from specmeter.audit.reading import Audit, ColumnRead
+    from specmeter.audit.claim import AuditVerdict, ColumnRead, Ruling
+    from specmeter.audit.reading import Audit
     from specmeter.show.report import Block
 
 _TONES: dict[AuditVerdict, Tone] = {
@@ -55,7 +54,7 @@ def report(audits: Sequence[Audit], *, details: bool = False) -> Report:
                     "counts": counts(audit.rulings),
                     "noise": {"share": round(audit.noise.share, 4), "origin": audit.noise.origin},
                     "notes": audit.notes,
-                    "columns": [asdict(column) for column in audit.columns],
+                    "columns": [column.model_dump(mode="json") for column in audit.columns],
                     "rulings": [ruling.model_dump(mode="json", exclude_none=True) for ruling in audit.rulings],
                 }
                 for audit in audits

@@ -28,8 +28,10 @@ class TableOptions:
     """Name of a column (`decode_rate`) -> heading to read it from."""
 
 
-def old_options(given: options.TableOptions) -> TableOptions:
+def old_options(given: TableOptions | options.TableOptions) -> TableOptions:
     """The same by names of columns."""
+    if isinstance(given, TableOptions):
+        return given
     columns = {meaning.removesuffix("_percent"): heading for heading, meaning in given.columns.items()}
     shares = {heading: meaning for heading, meaning in given.columns.items() if meaning.startswith("acceptance")}
     percent = tuple(heading for heading, meaning in shares.items() if meaning == "acceptance_percent")

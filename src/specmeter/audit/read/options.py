@@ -7,21 +7,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from specmeter.audit.read.columns import COLUMNS, CONDITIONS
+from specmeter.audit.claim import column_name
+from specmeter.audit.read.meaning import load
 from specmeter.errors import UsageError
-
-NOT_READ = "ignore"
-"""The meaning of a column whose numbers say nothing about decoding, or nothing that is understood."""
-
 
 def meanings() -> dict[str, str]:
     """Name -> what a column of it holds, in a line; empty where the name says it."""
-    found: dict[str, str] = {}
-    for it in COLUMNS:
-        found[it.name] = it.meaning
-        if it.name == "acceptance":
-            found["acceptance_percent"] = "the same in percent, without the sign"
-    return {**found, **dict.fromkeys(CONDITIONS, ""), NOT_READ: "not read"}
+    book = load()
+    found = {it.name: it.meaning for it in book.columns}
+    return {**found, **dict.fromkeys([name for name in book.conditions if name not in found], "")}
 
 
 @dataclass(frozen=True)
@@ -47,11 +41,6 @@ class TableOptions:
                     f"{path}: {self.flag} {heading[:60]}={meaning}: no such heading",
                     fix=f"use one of {', '.join(repr(it[:60]) for it in near)}",
                 )
-
-
-def column_name(heading: str, slot: str = "") -> str:
-    """How a user names the numbers at one place of a column's cells: `tok/s`, `tok/s [%]`."""
-    return heading if slot in {"", "first"} else f"{heading} [{slot}]"
 
 
 def table_options(columns: Mapping[str, str] | None = None, flag: str = "--column") -> TableOptions:

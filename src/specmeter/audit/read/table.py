@@ -47,8 +47,7 @@ from specmeter.audit.read.columns import (
 from specmeter.audit.read.document import RATES, Importer, Number, is_json, parse_number, read_text
 from specmeter.audit.read.grid import Grid
 from specmeter.audit.read.headings import BOTH_COUNTS, PAIR, Headings, read_headings, refuse_unknown_names
-from specmeter.audit.read.infer_units import ColumnReading, Fields, between, number_in, old_options, read_cell
-from specmeter.audit.read.options import TableOptions
+from specmeter.audit.read.infer_units import ColumnReading, Fields, TableOptions, between, number_in, read_cell
 from specmeter.audit.read.pages import known_headings, read_grids
 from specmeter.audit.speedup import SAME_RATIO
 from specmeter.errors import UsageError
@@ -100,12 +99,11 @@ def read_table(text: str, path: Path, options: TableOptions) -> Iterator[Claim]:
     as_json = is_json(text)
     grids = read_grids(text, path, as_json=as_json)
     refuse_unknown_names(grids, path, options)
-    said = old_options(options)
     found = False
     together: list[ClaimRow] = []
     for grid in grids:
         try:
-            headings = read_headings(grid, path, said)
+            headings = read_headings(grid, path, options)
         except UsageError as error:
             if len(grids) == 1:
                 raise
@@ -130,7 +128,7 @@ def read_table(text: str, path: Path, options: TableOptions) -> Iterator[Claim]:
         seen = ", ".join(repr(text[:40]) for text in grids[0].headings[:12])
         raise UsageError(
             f"{path}: no known column (found: {seen or 'none'})",
-            fix=f"rename columns to known names ({names}), or name one with --column HEADING=MEANING",
+            fix=f"rename columns to known names ({names}), or map them with --column NAME=HEADING",
         )
 
 
