@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from specmeter.audit.read.options import TableOptions, table_options
 from specmeter.audit.claim import ColumnRead
+from specmeter.audit.read.options import TableOptions, table_options
 from specmeter.audit.reading import Audit, read_rows, rule
 from specmeter.errors import UsageError
 from specmeter.show import audit_report

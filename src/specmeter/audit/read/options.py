@@ -11,6 +11,7 @@ from specmeter.audit.claim import column_name
 from specmeter.audit.read.meaning import load
 from specmeter.errors import UsageError
 
+
 def meanings() -> dict[str, str]:
     """Name -> what a column of it holds, in a line; empty where the name says it."""
     book = load()
