@@ -87,6 +87,7 @@ class Heard:
     rows: tuple[Row, ...]
     error: str
     seconds: float
+    crashed: bool = False
 
     @property
     def unread(self) -> bool:
@@ -226,7 +227,7 @@ def _heard(told: dict[str, Any]) -> Heard:
         for it in source["rulings"]
     )
     error = told["error"] if not rows else ""
-    return Heard(rows, error or ("" if told["code"] in (0, 1, 2, 4) else f"ends with {told['code']}"), told["seconds"])
+    return Heard(rows, error, told["seconds"], crashed=told["code"] not in (0, 1, 2, 4))
 
 
 def _words(said: object) -> str:
@@ -367,7 +368,7 @@ def print_details(outcomes: Sequence[Outcome]) -> None:
     for it in outcomes:
         if it.heard.unread:
             why = it.heard.error or "; ".join(row.why for row in it.heard.rows[:3])
-            print(f"not read: {it.item['file']}: {why.strip()}", file=sys.stderr)
+            print(f"not read: {it.item['file']}: {' '.join(why.split())}", file=sys.stderr)
         for row in it.refused:
             print(f"refused: {it.item['file']}, {row.place} {row.label}: {_called(row)}: {row.why}", file=sys.stderr)
         if it.twin is not None:
@@ -391,6 +392,10 @@ def main() -> None:
         with tree_of(commit) as (name, tree):
             found[name] = audit_all(items, tree)
     print(page(found))
+    for name, outcomes in found.items():
+        crashed = [it.item["file"] for it in outcomes if it.heard.crashed or (it.twin is not None and it.twin.crashed)]
+        if crashed:
+            print(f"{name}: the audit crashed on {', '.join(crashed)}", file=sys.stderr)
     if args.verbose:
         for outcomes in found.values():
             print_details(outcomes)

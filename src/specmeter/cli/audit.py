@@ -115,7 +115,7 @@ def command(
         flag=flag,
     )
     share = noise_share(noise)
-    options = table_options(dict(_heading_and_meaning(it) for it in column))
+    options = table_options({it.rpartition("=")[0].strip(): it.rpartition("=")[2].strip() for it in column})
     audits: list[Audit] = []
     if published is not None:
         names = documents.names()
@@ -141,12 +141,6 @@ def command(
     if not (as_json or published or "-" in files) and sys.stdin.isatty() and sys.stdout.isatty():
         audits = _with_answers(audits, share, details=details)
     ctx.exit(2 if unread else _exit_code(audits))
-
-
-def _heading_and_meaning(text: str) -> tuple[str, str]:
-    """Of `np=2 tok/s=decode_rate`: a heading may have the sign itself."""
-    heading, sign, meaning = text.rpartition("=")
-    return (heading.strip(), meaning.strip()) if sign else (text, "")
 
 
 def _with_answers(audits: list[Audit], share: float | None, *, details: bool) -> list[Audit]:

@@ -55,7 +55,7 @@ def table_options(columns: Mapping[str, str] | None = None, flag: str = "--colum
         if heading in known and meaning:
             hint = f"put the heading first: {meaning}={heading}. "
         wrong = "no such meaning" if heading and meaning else "not of the form HEADING=MEANING"
-        said = f"{heading}={meaning}" if meaning else heading
+        said = f"{heading}={meaning}" if heading else meaning
         where = "`specmeter audit --column list`" if flag.startswith("-") else "docs/reference/audit.md"
         fix = f"{hint}{where} lists all meanings"
         raise UsageError(f"{flag} {said[:100]!r}: {wrong}", fix=fix)
