@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from said import codes
-from specmeter.audit.read.infer_units import TableOptions
+from specmeter.audit.read.options import TableOptions
 from specmeter.audit.reading import Audit, read_claims, rule
 from specmeter.messages import Message
 

@@ -39,6 +39,37 @@ Count = Annotated[int, Field(ge=0, le=10**15)]
 """More tokens would only overflow."""
 
 
+NOT_READ = "ignore"
+"""The meaning of a column whose numbers say nothing about decoding, or nothing that is understood."""
+
+
+class ColumnRead(Record):
+    """What the numbers of a column were taken for."""
+
+    heading: str
+    slot: str = ""
+    """Which number of its cells, if not the first: `%`, `x`, `den`."""
+    meaning: str
+    """One of `specmeter audit --column list`; `ignore`: not read."""
+    certainty: float
+    """From 0 to 1: the weight of the readings in which it has this meaning, among all that were tried."""
+
+    @property
+    def name(self) -> str:
+        """What `--column` calls it."""
+        return column_name(self.heading, self.slot)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether its numbers are used."""
+        return self.meaning != NOT_READ
+
+
+def column_name(heading: str, slot: str = "") -> str:
+    """How a user names the numbers at one place of a column's cells: `tok/s`, `tok/s [%]`."""
+    return f"{heading} [{slot}]" if slot else heading
+
+
 class Claim(Record):
     """One row of a table or run of a log; every field but `source` and `row` may be missing.
 
@@ -176,6 +207,8 @@ class Claim(Record):
     read as including the target's own token and may leave it out."""
     notes: tuple[Message | str, ...] = ()
     """Notes of the importer (log lines, sampling settings)."""
+    columns: tuple[ColumnRead, ...] = Field(default=(), exclude=True)
+    """How the columns of its table were read."""
     problem: Message | None = None
     """Why this row could not be read (ruling: `cannot tell`)."""
 
