@@ -268,7 +268,7 @@ def write(model: Model) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description="Fit the points of evidence in meanings.toml to labelled columns.")
     parser.add_argument("--fit", action="store_true", help="Fit, held out by file.")
     parser.add_argument("--write", action="store_true", help="Write the points back if they are better.")
     parser.add_argument("--wrong", action="store_true", help="Show the streams that are told wrongly.")
