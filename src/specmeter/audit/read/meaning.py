@@ -16,6 +16,7 @@ from functools import cached_property, lru_cache
 from importlib import resources
 from typing import Any, Literal
 
+from specmeter.audit.claim import column_name
 from specmeter.audit.read.cells import EMPTY, Num, is_number, numbers
 from specmeter.audit.read.grids import Grid
 
@@ -350,7 +351,7 @@ def name_of(meaning: Meaning) -> str:
 
 
 def streams_of(grid: Grid, chosen: Mapping[str, str] | None = None) -> list[Stream]:
-    """The numbers of a grid, sorted into streams with their candidates; `chosen` maps headings to canonical names."""
+    """The numbers of a grid, sorted into streams with their candidates; `chosen` maps names of columns to canonical ones."""
     page = Page(grid)
     out: list[Stream] = []
     for at, heading in enumerate(grid.head):
@@ -360,11 +361,11 @@ def streams_of(grid: Grid, chosen: Mapping[str, str] | None = None) -> list[Stre
         if not numeric or few:
             continue
         slots = _slots(numeric)
-        name = (chosen or {}).get(heading)
-        known = canonical(heading) if name is None else column_named(name)
         for slot, values in slots.items():
             own = slot.split()[0] in {"first", "num", "before"}
-            stream = Stream(at, slot, heading, values, scope_of(heading), own=own, known=known if own else None)
+            name = (chosen or {}).get(column_name(heading, "" if own else slot))
+            known = column_named(name) or column_named("condition") if name else canonical(heading) if own else None
+            stream = Stream(at, slot, heading, values, scope_of(heading), own=own, known=known)
             facts = Facts(stream, page, several=len(slots) > 1, nested=_nested(slots))
             stream.mean = load().texts["mean"].search(facts.said) is not None
             stream.candidates = candidates(facts)
