@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from specmeter.audit.read.infer_units import TableOptions
+from specmeter.audit.read.options import TableOptions
 from specmeter.audit.reading import Audit, read_claims, rule
 
 

@@ -40,6 +40,37 @@ Count = Annotated[int, Field(ge=0, le=10**15)]
 """More tokens would only overflow."""
 
 
+NOT_READ = "ignore"
+"""The meaning of a column whose numbers say nothing about decoding, or nothing that is understood."""
+
+
+class ColumnRead(Record):
+    """What the numbers of a column were taken for."""
+
+    heading: str
+    slot: str = ""
+    """Which number of its cells, if not the first: `%`, `x`, `den`."""
+    meaning: str
+    """One of `specmeter audit --column list`; `ignore`: not read."""
+    certainty: float
+    """From 0 to 1: the weight of the readings in which it has this meaning, among all that were tried."""
+
+    @property
+    def name(self) -> str:
+        """What `--column` calls it."""
+        return column_name(self.heading, self.slot)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether its numbers are used."""
+        return self.meaning != NOT_READ
+
+
+def column_name(heading: str, slot: str = "") -> str:
+    """How a user names the numbers at one place of a column's cells: `tok/s`, `tok/s [%]`."""
+    return f"{heading} [{slot}]" if slot else heading
+
+
 class Claim(Record):
     """One row of a table or run of a log; every field but `source` and `row` may be missing.
 
@@ -184,6 +215,8 @@ class Claim(Record):
     """Other likely readings of the same row, the likeliest first: it is refused only if all of them are."""
     notes: tuple[Message | str, ...] = ()
     """Notes of the importer (log lines, sampling settings)."""
+    columns: tuple[ColumnRead, ...] = Field(default=(), exclude=True)
+    """How the columns of its table were read."""
     problem: Message | None = None
     """Why this row could not be read (ruling: `cannot tell`)."""
 
@@ -464,16 +497,21 @@ _OPEN_LENGTH = re.compile(r"adapt|dynamic|\bpearl\b|\bsvip\b|suffix|look-?ahead|
 
 
 _LENGTH = re.compile(
-    r"(?:\bn[-_ ]?max|\bnum[-_ ]spec(?:ulative)?[-_ ]tokens|\bk|\bγ|\bgamma|\bdraft[-_ ](?:n[-_ ])?max)"
-    r"\s*[=:]?\s*(\d{1,3})\b",
+    r"(?<![a-z0-9])(?:num[-_ ]steps|num[-_ ]spec(?:ulative)?[-_ ](?:tokens|steps)|num[-_ ]draft[-_ ]tokens|n[-_ ]max"
+    r"|draft[-_ ](?:n[-_ ])?max|draft[-_ ](?:n|len|length|depth|block[-_ ]size)|n[-_ ]draft|spec[-_ ](?:tokens|len)"
+    r"|(?<!-)k|γ|gamma)\s*[=:`]*\s*(\d{1,3})(?![.\d]\d|[a-z\d]|%)"
+    # words that count other things too: one or two digits, and nothing behind them that says what they count
+    r"|(?<![a-z0-9])(?:heads|depth|nd|(?<!power )cap(?==)|block(?:[-_ ]size)?(?==)|d(?==)|--draft|draft(?:[-_ ]size)?)"
+    r"\s*[=:]?\s*(\d{1,2})(?!\.\d|\w|[%/:]| ?(?:ms|s\b|tok|prompt|run|sample|request|model|gpu))"
+    # behind a method, `n` is its draft length, and so is what follows MTP; alone it may count samples
+    r"|(?<![a-z])(?:mtp|eagle\S{0,3}|draft\w{0,6}|dflash\d?|dspark|nextn|spec\w{0,8})(?: on| enabled)?[ ,(_-]{1,3}"
+    r"n[-= ]{0,3}(\d{1,2})\b(?!\.\d|%| (?:prompt|run|sample|request))"
+    r"|(?<![a-z])(?:mtp|nextn)[-_ =:(]{0,2}([1-9]|1\d)\b"
+    r"(?!\.\d|[%x/]| ?(?:[bkx]\b|gpu|run|prompt|sample|request|tok|t/s))",
     re.I,
 )
-_LENGTH_OF_METHOD = re.compile(
-    r"(?<![a-z])(?:mtp|eagle\S{0,3}|draft\w{0,6}|dflash|spec\w{0,8})(?: on| enabled)?[ ,(]{1,3}n ?= ?(\d{1,2})\b"
-    r"(?!\.\d|%| (?:prompt|run|sample|request))",
-    re.I,
-)
-"""`n` alone may count samples; behind a method it is its draft length."""
+_LENGTH_ALONE = re.compile(r"(?:n|d|k|nd|mtp-?n)[-_ =]?(\d{1,2})", re.I)
+"""All of a label."""
 _P_MIN = re.compile(r"\bp[-_ ]?min\s*[=:`]?\s*(0?\.\d{1,4}|0|1)\b", re.I)
 
 
@@ -488,8 +526,10 @@ def read_settings(text: str) -> dict[str, float]:
 
 
 def draft_lengths(text: str) -> list[int]:
-    """Every draft length that a text says: `n-max 4`, `EAGLE-3, k=3`, `MTP (n=2)`."""
-    return [int(length) for pattern in (_LENGTH, _LENGTH_OF_METHOD) for length in pattern.findall(text)]
+    """Every draft length that a text says: `n-max 4`, `EAGLE-3, k=3`, `MTP (n=2)`, `MTP-1`, `D2`."""
+    if (alone := _LENGTH_ALONE.fullmatch(text.strip("*_` "))) is not None:
+        return [int(alone[1])]
+    return [int(next(filter(None, found.groups()))) for found in _LENGTH.finditer(text)]
 
 
 def without_length(label: str) -> str:

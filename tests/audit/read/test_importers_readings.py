@@ -11,7 +11,7 @@ from specmeter.audit.claim import Claim, claim_of
 from specmeter.audit.judge import rule_claim
 from specmeter.audit.read import benchmarks, llama_server_log, serving_log
 from specmeter.audit.read.document import parse_number
-from specmeter.audit.read.infer_units import TableOptions
+from specmeter.audit.read.options import TableOptions
 from specmeter.audit.read.table import read_table
 from specmeter.messages import Message
 
@@ -98,7 +98,7 @@ def test_an_acceptance_in_tokens_is_not_percent() -> None:
     open_unit = claims(markdown("γ | Acceptance | Speedup", *rows))[0]
     assert (open_unit.acceptance, open_unit.tau) == (None, None)
     assert open_unit.notes == (Message("read.open_unit", column="Acceptance"),)
-    said = claims(markdown("γ | Acceptance | Speedup", *rows), TableOptions(percent=("Acceptance",)))
+    said = claims(markdown("γ | Acceptance | Speedup", *rows), TableOptions({"Acceptance": "acceptance_percent"}))
     assert [claim.acceptance for claim in said] == [pytest.approx(0.0316), pytest.approx(0.0402)]
     assert claims(markdown("γ | Acceptance rate | Speedup", *rows))[0].acceptance == pytest.approx(0.0316)
 

@@ -1,208 +1,243 @@
-"""A cell -> the numbers in it, each with a unit, the words near it and what its rounding leaves open."""
+"""A cell -> the numbers in it, each with its unit, the words near it and what its rounding leaves open.
+
+Nothing here knows what a number means. Also what all layouts share: the limits of a table and a table as found.
+"""
 
 from __future__ import annotations
 
 import html
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-RATE = r"(?:(?:output|gen\w*|completion)\s*)?(?:tokens?|toks?|tk|t)\s*(?:/|\\|\s?per[\s-]|-per-)\s*(?:seconds?|sec|s)\b(?:/user)?|tps\b|令牌/秒"
-UNITS = [
-    ("rate", RATE),
-    ("mspt", r"(?:ms|milliseconds)\s*(?:/|\s?per\s)\s*(?:tokens?|toks?|t)\b"),
-    ("msps", r"(?:ms|milliseconds)\s*(?:/|\s?per\s)\s*(?:steps?|rounds?|pass|cycles?|forward)\b"),
-    (
-        "tps",
-        r"(?:tokens?|toks?)\s*(?:/|\s?per\s)\s*(?:steps?|rounds?|pass(?:es)?|cycles?|forwards?|verif\w*|draft\w*|iter\w*)\b",
-    ),
-    (
-        "other",
-        r"(?:it|req|requests?|steps?|pass(?:es)?|rounds?|drafts?)\s*(?:/|\s?per\s)\s*(?:s|sec|second)\b|GB/s|TB/s|GiB/s|bits?\b|W\b|pos\b|°C",
-    ),
-    ("pp", r"(?:pp|pts?|points?|p\.p\.)(?![a-z])"),
-    ("%", r"%|％|percent\b|pct\b"),
-    ("size", r"(?:[GMT]i?B)\b"),
-    ("ms", r"(?:ms|msec|milliseconds)\b"),
-    ("us", r"(?:us|µs|μs)\b"),
-    ("s", r"(?:seconds?|secs?|s)\b"),
-    ("min", r"(?:minutes?|mins?)\b"),
-    ("x", r"(?:x|倍|times)(?![a-z\d])"),
-    ("tok", r"(?:tokens?|toks?)\b"),
-    ("k", r"k\b"),
-    ("big", r"[BM]\b"),
-]
-_UNIT = "|".join(f"(?P<u{i}>{rx})" for i, (_, rx) in enumerate(UNITS))
+from specmeter.audit.read.document import MAX_CELL
+from specmeter.messages import Message
+
+MAX_COLUMNS = 1_000
+MAX_ROWS = 200_000
+MAX_CELLS = 2_000_000
+"""Cells of one table, those that spans repeat included."""
+MAX_TEXT = 4_000
+"""Characters of a paragraph."""
+
+Row = tuple[str, list[str]]
+"""(where, cells): `line 7`."""
+
+
+@dataclass
+class Table:
+    """A table as it was found: cleaned cells, headings first."""
+
+    rows: list[Row]
+    heads: int = 0
+    """Rows of headings; 0 if nothing shows how many there are."""
+    kind: str = "table"
+    context: str = ""
+    """Text above it, and whatever else holds for all of it."""
+    spans: bool = False
+    """Whether a cell that spans several is repeated in each."""
+    faults: list[tuple[str, Message]] = field(default_factory=list[tuple[str, Message]])
+    """(where, why): rows that could not be read."""
+
+
+_END = r"(?![a-z0-9_])"
+_TOKEN = r"(?:tokens?|toks?|tk|t)"
+_STEP = r"(?:steps?|rounds?|pass(?:es)?|cycles?|forwards?(?: pass(?:es)?)?|verif\w*|draft\w*|iter\w*|步|轮)"
+UNITS = (
+    ("rate", rf"(?:(?:output|gen\w*|completion)\s*)?{_TOKEN}\s*(?:/|\\|\s?per[\s-]|-per-)\s*(?:seconds?|sec|s){_END}"
+             rf"(?:/user)?|tps{_END}|(?:tokens?|toks?|令牌|词元|个)\s?(?:/|每)\s?秒"),
+    ("mspt", rf"(?:ms|milliseconds)\s*(?:/|\s?per\s)\s*(?:output )?{_TOKEN}{_END}|毫秒\s?/\s?(?:tokens?|词元|令牌|个)"),
+    ("msps", rf"(?:ms|milliseconds)\s*(?:/|\s?per\s)\s*(?:verif\w* |target |draft )?{_STEP}{_END}"),
+    ("tps", rf"(?:accepted )?(?:tokens?|toks?)\s*(?:/|\s?per\s)\s*(?:verif\w* |target |draft )?{_STEP}{_END}"),
+    ("other", rf"(?:it|req|requests?|steps?|pass(?:es)?|rounds?|drafts?)\s*(?:/|\s?per\s)\s*(?:s|sec|second){_END}"
+              rf"|GB/s|TB/s|GiB/s|bits?{_END}|W{_END}|pos{_END}|°C|请求/秒"),
+    ("pp", r"(?:pp|pts?|points?|p\.p\.)(?![a-z])|个?百分点"),
+    ("%", rf"%|％|percent{_END}|per cent{_END}|pct{_END}"),
+    ("size", rf"[GMT]i?B{_END}"),
+    ("ms", rf"(?:ms|msec|milliseconds){_END}|毫秒"),
+    ("us", rf"(?:us|µs|μs){_END}|微秒"),
+    ("s", rf"(?:seconds?|secs?|s){_END}|秒"),
+    ("min", rf"(?:minutes?|mins?){_END}|分钟"),
+    ("x", r"(?:x|倍|times)(?![a-z0-9])"),
+    ("tok", rf"(?:tokens?|toks?){_END}|个?词元|个?令牌"),
+    ("k", rf"k{_END}"),
+    ("big", rf"[BM]{_END}"),
+)  # fmt: skip
+"""Unit code -> how it is printed behind a number; the first that fits."""
+_UNIT = "|".join(f"(?P<u{index}>{pattern})" for index, (_, pattern) in enumerate(UNITS))
 NUMBER = re.compile(
-    r"(?<![\w.,])(?P<sign>[+\-]?)\s?(?P<approx>[~≈<>≥≤]?)\s?(?P<num>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.\d+|\d+|\.\d+)"
-    rf"(?:\s?(?:{_UNIT})|(?![\w.]*\w))",
+    r"(?<![a-z0-9_.,])(?P<sign>[+\-]?)\s?(?P<approx>[~≈<>≥≤]?)\s?"
+    r"(?P<num>[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?|\d+\.\d+(?:e[+-]\d{1,3})?|\d+,(?:\d{1,2}|\d{4,9})|0,\d{3}|\d+(?:e[+-]\d{1,3})?|\.\d+)"
+    rf"(?:[\s-]?(?:{_UNIT})|(?![.,]?[a-z0-9_]))",
     re.I,
 )
-SCALE = {"us": 0.001, "s": 1000.0, "min": 60000.0}
+_SCALE = {"us": 0.001, "s": 1000.0, "min": 60000.0}
+_SIZE = {"M": 1e-3, "G": 1.0, "T": 1e3}
+_DIGITS = 300
 
 
 @dataclass(frozen=True)
 class Num:
-    """One number of a cell. `lo` and `hi` are what it may have been before it was rounded."""
+    """One number of a cell. Times are in ms, sizes in GB."""
 
     value: float
     lo: float
+    """`lo` and `hi`: what it may have been before it was rounded."""
     hi: float
     unit: str = ""
+    """A code of `UNITS`; empty if none is printed."""
     words: str = ""
+    """What stands behind it, or before it if nothing does."""
     bracket: bool = False
     signed: bool = False
     role: str = ""
-    """`num` and `den` for the two of a pair `412/530`, `before` and `after` of an arrow."""
+    """`num` and `den` for the two of a pair `412/530`, `before` and `after` of an arrow, `range`."""
 
-    def scaled(self, by: float, unit: str | None = None) -> "Num":
-        return replace(
-            self, value=self.value * by, lo=self.lo * by, hi=self.hi * by, unit=self.unit if unit is None else unit
-        )
+    def scaled(self, by: float, unit: str | None = None) -> Num:
+        """The same times a factor."""
+        unit = self.unit if unit is None else unit
+        return replace(self, value=self.value * by, lo=self.lo * by, hi=self.hi * by, unit=unit)
 
 
-def clean(text: str) -> str:
-    """A cell without markup, footnotes and what is crossed out; signs unified."""
-    text = html.unescape(re.sub(r"~~.*?~~|<s>.*?</s>|<del>.*?</del>", " ", text))
-    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
-    text = re.sub(r"</?[a-zA-Z][^>]*>", " ", text).replace("\\_", "_").replace("\\%", "%").replace("\\|", "/")
-    text = re.sub(r"\\(?:textbf|mathbf|text|emph|underline)\{([^{}]*)\}", r"\1", text)
-    text = (
-        re.sub(r"\$?\\times\$?", "x", text)
-        .replace("$\\gamma$", "γ")
-        .replace("$\\tau$", "τ")
-        .replace("$\\alpha$", "α")
-        .replace("$", "")
-    )
-    for a, b in (
-        ("×", "x"),
-        ("−", "-"),
-        ("‑", "-"),
-        ("⨉", "x"),
-        ("→", " → "),
-        ("->", " → "),
-        ("=>", " → "),
-        ("（", "("),
-        ("）", ")"),
-        ("，", ", "),
-        ("\u00a0", " "),
-        ("\u202f", ""),
-    ):
-        text = text.replace(a, b)
-    text = re.sub(r"[†‡⚠️✅❌🟢🔴⭐🏆🚀]|\^\[?\d\]?", " ", text)
-    text = re.sub(r"(?<!\w)\*+|\*+(?!\w)|`+|(?<=\w)\*\*|\*\*(?=\w)", " ", text)
-    text = re.sub(
-        r"\b(\d+)\s?m(?:in)?\s?(\d{1,2}(?:\.\d+)?)\s?s\b", lambda m: f"{60 * int(m[1]) + float(m[2]):g} s", text
-    )
-    return re.sub(r"\s+", " ", text).strip()
+_CROSSED = re.compile(r"~~[^~]{0,80}~~|<(s|del|sup)>.{0,200}?</\1>|\[\^[^\[\]]{1,20}\]", re.I)
+_LINK = re.compile(r"!?\[((?:[^\[\]]|\[[^\[\]]{0,80}\]){0,300})\]\([^()\s]{0,500}\)")
+_TAG = re.compile(r"</?[a-zA-Z][^<>]{0,200}>")
+_MACRO = re.compile(r"\\(?:textbf|mathbf|text|emph|underline)\{([^{}]{0,200})\}")
+_WORDS = (
+    ("\\_", "_"), ("\\%", "%"), ("\\|", "/"), ("\\times", "x"), ("\\gamma", "γ"), ("\\tau", "τ"), ("\\alpha", "α"),
+    ("$", ""), ("×", "x"), ("⨉", "x"), ("✕", "x"), ("−", "-"), ("‑", "-"), ("﹣", "-"), ("→", " → "), ("->", " → "),
+    ("=>", " → "), ("➜", " → "), ("（", " ("), ("）", ")"), ("，", ", "), ("、", ", "), ("。", ". "), ("；", "; "),
+    ("：", ": "), ("\u00a0", " "), ("／", "/"),
+)  # fmt: skip
+_MARKS = re.compile(r"[†‡⚠️✅❌🟢🔴⭐🏆🚀★☆✓✔✗]|(?<=[0-9x%s])[⁰¹²³⁴-⁹ᵃ-ᶻ]+")
+_BOLD = re.compile(r"(?<!\w)\*+|\*+(?!\w)|`+|\*\*|(?<![^\W_])_{1,2}(?=[^\W_])(?<!\w_)|(?<=[\w%])_{1,2}(?!\w)")
+_GROUPS = re.compile(r"(?<=\d)['’\u2009\u202f_](?=\d{3}(?!\d))")
+_LIST = re.compile(r"(\.\d{1,12}%?),(?=\d)")
+_MINUTES = re.compile(r"(?<![\d.])(\d{1,4})\s?m(?:in)?\s?(\d{1,2}(?:\.\d{1,6})?)\s?s(?![a-z])")
+
+
+def clean(text: str, most: int = MAX_CELL) -> str:
+    """A cell without markup, footnotes and what is crossed out; signs and punctuation in one spelling."""
+    text = html.unescape(_CROSSED.sub(" ", text[:most]))
+    if "[" in text:
+        text = _LINK.sub(r"\1", text)
+    if "<" in text:
+        text = _TAG.sub(" ", text)
+    if "\\" in text:
+        text = _MACRO.sub(r"\1", text)
+    for printed, plain in _WORDS:
+        if printed in text:
+            text = text.replace(printed, plain)
+    text = _BOLD.sub(" ", _MARKS.sub(" ", text))
+    text = _LIST.sub(r"\1, ", _GROUPS.sub("", text))
+    text = _MINUTES.sub(lambda it: f"{60 * int(it[1]) + float(it[2]):g} s", text)
+    return " ".join(text.split())
+
+
+def point(text: str) -> str:
+    """A cell whose decimal commas are points."""
+    return re.sub(r"(?<![\d.,])(\d+),(\d+)(?![\d.,])", r"\1.\2", text)
 
 
 def _exact(token: str) -> tuple[float, float]:
     """A number and half its last digit."""
+    token, _, power = token.lower().partition("e")
     plain = token.replace(",", "")
-    places = len(plain.split(".")[1]) if "." in plain else 0
-    return float(plain), 0.5 * 10.0**-places
+    if "," in token and "." not in token and (token[0] == "0" or not re.fullmatch(r"\d{1,3}(?:,\d{3})+", token)):
+        plain = token.replace(",", ".")
+    places = len(plain.partition(".")[2])
+    return float(f"{plain}e{power or 0}"), 0.5 * 10.0 ** (int(power or 0) - places)
+
+
+def _number(found: re.Match[str], bracket: bool) -> Num:
+    unit = UNITS[int(found.lastgroup[1:])][0] if found.lastgroup and found.lastgroup[0] == "u" else ""
+    value, half = _exact(found["num"])
+    if unit == "k":
+        value, half, unit = value * 1000, half * 1000, ""
+    if unit == "size":
+        word = found.group().upper().replace("I", "")[-2:]
+        by = _SIZE[word[0]] * (1.074 if found.group().upper().endswith("IB") else 1.0)
+        value, half = value * by, half * by
+    if found["approx"]:
+        half += 0.05 * value
+    if found["sign"] == "-":
+        value = -value
+    num = Num(value, value - half, value + half, unit, "", bracket, bool(found["sign"]))
+    return num.scaled(_SCALE[unit], "ms") if unit in _SCALE else num
 
 
 def numbers(text: str) -> list[Num]:
     """All numbers of a cleaned cell, in order."""
+    text = text[:MAX_TEXT]
     found: list[tuple[int, int, Num]] = []
-    for m in NUMBER.finditer(text):
-        unit = next((UNITS[i][0] for i in range(len(UNITS)) if m[f"u{i}"]), "")
-        value, half = _exact(m["num"])
-        if unit == "k" or (unit == "big" and False):
-            value, half, unit = value * 1000, half * 1000, ""
-        if m["approx"]:
-            half += 0.05 * value
-        if m["sign"] == "-":
-            value = -value
-        depth = (
-            text.count("(", 0, m.start())
-            - text.count(")", 0, m.start())
-            + text.count("[", 0, m.start())
-            - text.count("]", 0, m.start())
-        )
-        scale = SCALE.get(unit, 1.0)
-        if unit == "size":
-            word = m.group(0)[-3:].strip().upper()
-            power = {"M": 1e-3, "G": 1.0, "T": 1e3}[word[-2 if not word.endswith("IB") else -3]]
-            by = power * (1.074 if word.endswith("IB") else 1.0)
-            value, half = value * by, half * by
-        num = Num(value, value - half, value + half, unit, "", depth > 0, bool(m["sign"]))
-        found.append((m.start(), m.end(), num.scaled(scale, "ms") if unit in SCALE else num))
+    depth = at = 0
+    for match in NUMBER.finditer(text):
+        if len(match["num"]) > _DIGITS:
+            continue
+        depth += sum((mark in "([") - (mark in ")]") for mark in text[at : match.start()])
+        at = match.start()
+        found.append((match.start(), match.end(), _number(match, depth > 0)))
     out: list[Num] = []
-    i = 0
-    while i < len(found):
-        start, end, num = found[i]
-        after = found[i + 1] if i + 1 < len(found) else None
-        between = text[end : after[0]].strip() if after else ""
-        if after and between in {"±", "+/-", "+-", "+ / -"}:
-            spread = abs(after[2].value)
-            num = replace(num, lo=num.value - spread, hi=num.value + spread, unit=num.unit or after[2].unit)
-            i, end = i + 1, after[1]
-        elif (
-            after
-            and (
-                between in {"-", "–", "to", "..", "~", "—"}
-                or (between == "" and after[2].signed and after[2].value < 0 and not num.signed and text[end] in "-–")
-            )
-            and not num.bracket
-        ):
-            high = abs(after[2].value)
-            if high >= num.value:
-                num = replace(
-                    num,
-                    value=(num.value + high) / 2,
-                    hi=after[2].hi if after[2].value > 0 else high,
-                    unit=num.unit or after[2].unit,
-                    role="range",
-                )
-                i, end = i + 1, after[1]
-        elif (
-            after
-            and between in {"/", "of", "out of"}
-            and (num.unit == after[2].unit or not num.unit and after[2].unit == "tok")
-        ):
-            num = replace(num, role="num")
-            found[i + 1] = (after[0], after[1], replace(after[2], role="den"))
-        elif after and between == "→":
-            num = replace(num, role="before", unit=num.unit or after[2].unit)
-            found[i + 1] = (after[0], after[1], replace(after[2], role="after"))
-        left = found[i - 1][1] if i and found[i - 1][1] <= start else 0
-        right = found[i + 1][0] if i + 1 < len(found) else len(text)
-        words = re.sub(r"[^\w ]+", " ", text[end:right] if text[end:right].strip(" ,;()/") else text[left:start])
-        out.append(replace(num, words=" ".join(words.split())))
-        i += 1
+    index = 0
+    while index < len(found):
+        start, end, num = found[index]
+        after = found[index + 1] if index + 1 < len(found) else None
+        if after is not None:
+            num, behind, together = _joined(num, after[2], text[end : after[0]].strip(), text[end : end + 1])
+            found[index + 1] = (after[0], after[1], behind)
+            if together:
+                index, end = index + 1, after[1]
+        left = found[index - 1][1] if index and found[index - 1][1] <= start else 0
+        right = found[index + 1][0] if index + 1 < len(found) else len(text)
+        near = text[end:right] if text[end:right].strip(" ,;()/") else text[left:start]
+        out.append(replace(num, words=" ".join(re.sub(r"[^\w ]+", " ", near).split())))
+        index += 1
     return out
 
 
+def _joined(num: Num, after: Num, between: str, mark: str) -> tuple[Num, Num, bool]:
+    """Two numbers in the light of what stands between them, and whether they are one: `138 ± 0.3`, `0.5-0.9`."""
+    unit = num.unit or after.unit
+    minus = between == "" and after.value < 0 and not num.signed and mark in {"-", "–"}
+    if between in {"±", "+/-", "+-", "+ / -", "\\pm"}:
+        spread = abs(after.value)
+        return replace(num, lo=num.value - spread, hi=num.value + spread, unit=unit), after, True
+    if (between in {"-", "–", "to", "..", "~", "—", "至"} or minus) and abs(after.value) >= num.value:
+        high = after.hi if after.value > 0 else abs(after.value)
+        return replace(num, value=(num.value + abs(after.value)) / 2, hi=high, unit=unit, role="range"), after, True
+    if between in {"/", "of", "out of", "of the"} and (
+        num.unit == after.unit or (not num.unit and after.unit == "tok")
+    ):
+        return replace(num, role="num"), replace(after, role="den"), False
+    if between == "→":
+        return replace(num, role="before", unit=unit), replace(after, role="after"), False
+    return num, after, False
+
+
 EMPTY = re.compile(
-    r"[-–—\s]*|n/?a\b.*|nan|none reported|not (run|measured|reported)|\.\.\.|…|tbd|\?+|-+\s*\(.*\)", re.I
+    r"[-–—\s]*|n/?a\b.*|nan|null|none reported|not (?:run|measured|reported)|\.\.\.|…|tbd|\?+|-+\s*\(.*\)", re.I
 )
-_SETTING = re.compile(r"^[^\d]*\b(?:[a-z]\w*[ _-]?)(?:=|:)\s?\d", re.I)
+"""A cell without a value."""
+_ASIDE = re.compile(
+    r"\([^()]*\)|mean|median|avg|average|accept\w*|acc\b|weighted|worse|better|faster|slower|narr\w*|code|prose|total"
+    r"|pooled"
+)
+_STRONG = frozenset({"rate", "x", "%"})
 
 
 def is_number(text: str) -> bool:
     """Whether a cleaned cell is a number with trimmings rather than a name that holds one."""
-    nums = numbers(text)
-    if not nums or EMPTY.fullmatch(text):
-        return False
+    text = text[:MAX_CELL]
     first = NUMBER.search(text)
-    assert first
+    if first is None or EMPTY.fullmatch(text):
+        return False
+    nums = numbers(text)
     before, after = text[: first.start()], text[first.end() :]
+    if not nums:
+        return False
     if nums[0].unit in {"big", "size"} and re.search(r"[A-Za-z]{2,}", after) and not re.match(r"\s*[(,;/]", after):
         return False
-    letters = re.sub(
-        r"\([^)]*\)|mean|median|avg|average|accept\w*|acc\b|weighted|worse|better|faster|slower|narr\w*|code|prose|total|pooled",
-        "",
-        after,
-    )
-    trailing = re.findall(r"[A-Za-z]{2,}", NUMBER.sub(" ", letters))
+    trailing = re.findall(r"[A-Za-z]{2,}", NUMBER.sub(" ", _ASIDE.sub("", after)))
     if not re.search(r"\w", before):
-        return len(trailing) <= 2 or any(n.unit in {"rate", "x", "%"} for n in nums) and len(trailing) <= 8
-    words = re.findall(r"\w+", before)
-    return (
-        len(words) <= 2
-        and any(n.unit in {"rate", "x", "%", "ms"} for n in nums)
-        and not re.search(r"[=:]", before)
-        and len(trailing) <= 2
-    )
+        return len(trailing) <= 2 or (any(num.unit in _STRONG for num in nums) and len(trailing) <= 8)
+    strong = any(num.unit in _STRONG or num.unit == "ms" for num in nums)
+    return strong and len(re.findall(r"\w+", before)) <= 2 and not re.search(r"[=:]", before) and len(trailing) <= 2

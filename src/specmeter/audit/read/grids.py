@@ -1,505 +1,354 @@
-"""Text -> grids: rows of cells under headings. Dumb on purpose: nothing here knows what a column means."""
+"""Text -> grids: rows of cells under headings. Nothing here knows what a column means.
+
+The tables of a page win: those marked as such (HTML, LaTeX, Markdown and drawn ones), and the text above each is its
+context. In a page without any, the first layout that has most of its numbers: CSV, columns divided by gaps, JSON,
+console lines, `key: value` lines, lists (`lines`), and else every sentence is a row.
+"""
 
 from __future__ import annotations
 
 import csv
-import io
 import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from html.parser import HTMLParser
+from pathlib import Path
 
-from .cells import EMPTY, NUMBER, clean, is_number, numbers
+from specmeter.audit.read import json_grids, lines, markup
+from specmeter.audit.read.cells import (
+    EMPTY,
+    MAX_CELLS,
+    MAX_COLUMNS,
+    MAX_ROWS,
+    MAX_TEXT,
+    NUMBER,
+    Row,
+    Table,
+    clean,
+    is_number,
+    point,
+)
+from specmeter.audit.read.document import MAX_LINE, is_json
+from specmeter.errors import UsageError
+from specmeter.messages import Message
 
-RULE = re.compile(r"[\s|:+\-=─━┼╪├┤┌┐└┘┬┴╞╡═]*[-─━═]{1,}[\s|:+\-=─━┼╪├┤┌┐└┘┬┴╞╡═]*")
+HEADING_ROWS = 3
+_CONTEXT = 2_000
+"""Characters of the text above a table."""
 
 
 @dataclass
 class Grid:
-    """Headings (one text a column, levels joined by ` | `), rows of cells, the line of each row and the text before."""
+    """One table: headings (levels joined by ` | `) and rows of as many cleaned cells."""
 
     head: list[str]
     rows: list[list[str]]
-    lines: list[int]
+    places: list[str]
+    """Of each row, where it is: `line 7`."""
     context: str = ""
+    """The text above it."""
     kind: str = "table"
-    sections: list[str] = field(default_factory=list)
+    """Layout: `markdown`, `csv`, `html`, `latex`, `json`, `gaps`, `keys`, `list`, `prose`; ` turned` behind it."""
+    sections: list[str] = field(default_factory=list[str])
+    """Of each row, the line above it that holds for all rows up to the next such line."""
+    faults: list[tuple[str, Message]] = field(default_factory=list[tuple[str, Message]])
+    """(where, why): rows that could not be read."""
 
 
-# --- blocks of a text ------------------------------------------------------------------------------------------------
+def grids(text: str, path: Path) -> list[Grid]:
+    """All tables of a text, or else what it says in lines, lists and sentences.
 
-
-def grids(text: str, name: str = "") -> list[Grid]:
-    """Every table of a text; where there is none, its key/value lines, lists and sentences."""
+    Raises `UsageError` for a text that holds none of them, is too large or is broken JSON.
+    """
     text = text.replace("\r\n", "\n").lstrip("\ufeff")
-    if re.search(r"<table", text, re.I):
-        return [g for g in (_build(rows, 1, lines, "", "html") for rows, lines in _html(text)) if g]
-    if "\\begin{tabular" in text:
-        return _latex(text)
-    found: list[Grid] = []
-    lines = text.split("\n")
-    if name.endswith((".csv", ".tsv")):
-        table = _delimited(text)
-        if table:
-            return [table]
-    used = [False] * len(lines)
-    for start, end in _pipe_blocks(lines):
-        for i in range(start, end):
-            used[i] = True
-        grid = _pipes(lines, start, end)
-        if grid:
-            found.append(grid)
-    if not found:
-        found = _ruled(lines) or _pairs(lines) or _spaced(lines)
-        if found:
-            return found
-    rest = [("" if used[i] else line) for i, line in enumerate(lines)]
-    if not found:
-        found = _colon_block(rest) or _items(rest) or []
-        pasted = None if found else _delimited(text, strict=True)
-        found = found or ([pasted] if pasted else [])
-        if not found:
-            found = _sentences(rest)
-    else:
-        for grid in found:
-            grid.context = _before(lines, grid.lines[0] - 1, used) if grid.lines else ""
-    return found
-
-
-def _before(lines: list[str], at: int, used: list[bool]) -> str:
-    """The text between a table and the table before it."""
-    kept: list[str] = []
-    i = at
-    while i >= 0 and (used[i] or i >= at):
-        i -= 1
-    while i >= 0 and not used[i]:
-        kept.append(lines[i])
-        i -= 1
-    return "\n".join(reversed(kept)).strip()
-
-
-def _pipe_blocks(lines: list[str]) -> list[tuple[int, int]]:
-    blocks, start = [], None
-    drawn = [re.sub(r"[│┃║]", "|", line) for line in lines]
-    for i, line in enumerate([*drawn, ""]):
-        inside = ("|" in line and not re.match(r"\s*(slot|srv|llama_)", line)) or (
-            start is not None and line.strip() and RULE.fullmatch(line.strip())
+    if is_json(text):
+        return _built(json_grids.read_json(text, path), path) or _nothing(text, path)
+    found = _built([*markup.read_latex(text, path), *markup.read_html(text, path)], path)
+    page = text.split("\n")
+    if not found and (longest := max(map(len, page))) > MAX_LINE:
+        raise UsageError(
+            f"{path}: a line of {longest:,} characters", fix="pass a table of results as CSV, JSON or Markdown"
         )
-        if inside and start is None:
-            start = i
-        elif not inside and start is not None:
-            if i - start >= 2 and sum(line.count("|") for line in drawn[start:i]) >= 2:
-                blocks.append((start, i))
-            start = None
-    for i, line in enumerate(drawn):
-        lines[i] = line
-    return blocks
+    if path.suffix.lower() not in {".csv", ".tsv"}:
+        found += _built(_pipe_tables(page), path)
+    return sorted(found, key=_line) or _unmarked(text, page, path) or _nothing(text, path)
 
 
-def split_pipes(line: str, outer: bool) -> list[str]:
+def _line(grid: Grid) -> int:
+    return int((re.search(r"\d{1,9}", [*grid.places, "0"][0]) or [0])[0])
+
+
+_ENOUGH = 0.5
+"""Share of the numbers of a text that a layout must have in cells."""
+
+
+def _unmarked(text: str, page: list[str], path: Path) -> list[Grid]:
+    """What a page without a table that is marked as such holds, by the first layout that has most of its numbers."""
+    if path.suffix.lower() in {".csv", ".tsv"} and (table := _delimited(page, path)):
+        return _built([table], path)
+    strict = _delimited(page, path, strict=True)
+    whole = _counted([clean(line, MAX_TEXT) for line in page[:_MOST_COUNTED]])
+    for tables in (
+        lambda: json_grids.pasted_json(text, path), lambda: [strict] if strict else [], lambda: lines.gaps(page),
+        lambda: lines.pairs(page), lambda: lines.items(page), lambda: lines.sentences(page),
+    ):  # fmt: skip
+        found = _built(tables(), path)
+        cells = _counted([cell for grid in found for row in [grid.head, *grid.rows][:_MOST_COUNTED] for cell in row])
+        if found and (whole & cells).total() >= _ENOUGH * whole.total():
+            return found
+    if text.lstrip().startswith(("{", "[{")):  # JSON that is broken says where
+        json_grids.read_json(text, path)
+    return _built(lines.sentences(page), path)
+
+
+_MOST_COUNTED = 2_000
+"""Lines that are counted."""
+
+
+def _counted(texts: list[str]) -> Counter[str]:
+    """The numbers with a unit or decimals."""
+    found = (number for text in texts for number in NUMBER.finditer(text[:MAX_TEXT]))
+    return Counter(
+        it["num"] for it in found if "." in it["num"] or it.group().strip()[-1:].isalpha() or it.group()[-1:] == "%"
+    )
+
+
+def _nothing(text: str, path: Path) -> list[Grid]:
+    """Raises `UsageError`: what a text without a grid lacks, and what to write instead."""
+    if not text.strip():
+        raise UsageError(f"{path}: is empty", fix="pass a file with results")
+    if all(line.startswith("#") or not line.strip() for line in text.split("\n")):
+        raise UsageError(f"{path}: contains only comments", fix="pass a file with results")
+    lacks = "no number has a unit, such as `41 t/s`" if re.search(r"\d", text) else "it has no number"
+    raise UsageError(
+        f"{path}: no table and no sentence with a result: {lacks}",
+        fix="write for example `23 t/s without drafts, 41 t/s with 4 draft tokens, 71% accepted`, or use a table",
+    )
+
+
+# --- bars and delimiters ---------------------------------------------------------------------------------------------
+
+_RULE = frozenset(" \t|:+-=─━┼╪├┤┌┐└┘┬┴╞╡═╔╦╗╠╬╣╚╩╝╒╤╕╘╧╛┏┳┓┡╇┩")
+_DASHES = frozenset("-─━═=")
+_ENGINE_LINE = re.compile(r"\s*(?:slot|srv|llama_)")
+
+
+def _is_rule(line: str) -> bool:
+    signs = set(line)
+    return signs <= _RULE and not signs.isdisjoint(_DASHES)
+
+
+def _pipe_tables(page: list[str]) -> Iterator[Table]:
+    """Tables whose cells bars divide, in Markdown or drawn."""
+    drawn = [re.sub(r"^\s*[-+>]\s?(?=\|)", "", re.sub(r"[│┃║]", "|", line)) for line in page]
+    start, end = 0, -1
+    for number, line in enumerate([*drawn, ""]):
+        ruled = number > start and bool(line.strip()) and _is_rule(line) and "|" in drawn[number - 1]
+        if ("|" in line and not _ENGINE_LINE.match(line)) or ruled:
+            continue
+        block = drawn[start:number]
+        for first, last in _apart(block):
+            if last - first > 1 and (table := _pipes(block[first:last], start + first)):
+                table.context = "\n".join(page[max(end + 1, start + first - 40) : start + first])[-_CONTEXT:].strip()
+                end = start + last
+                yield table
+        start = number + 1
+
+
+def _apart(block: list[str]) -> Iterator[tuple[int, int]]:
+    """(first line, line after the last) of each table among lines that follow each other: a Markdown rule below the
+    first rows begins another one, with the line above it."""
+    cut = 0
+    for number in range(2, len(block)):
+        is_new = re.fullmatch(r"[\s|:-]+", block[number]) and "-" in block[number] and "|" in block[number]
+        if is_new and not _is_rule(block[number - 1]) and any(map(_is_rule, block[cut : number - 1])):
+            above = [cell for cell in _pipe_cells(block[number - 1]) if cell]
+            if "---" in block[number] and above and not any(map(is_number, above)):
+                yield cut, number - 1
+                cut = number - 1
+    yield cut, len(block)
+
+
+def _pipe_cells(line: str, *, outer: bool = True) -> list[str]:
     cells = re.split(r"(?<!\\)\|", line.strip())
-    if outer and cells and not cells[0].strip():
+    if outer and not cells[0].strip():
         cells = cells[1:]
     if outer and cells and not cells[-1].strip() and line.rstrip().endswith("|"):
         cells = cells[:-1]
     return [clean(cell) for cell in cells]
 
 
-def _pipes(lines: list[str], start: int, end: int) -> Grid | None:
-    body = [(i, lines[i]) for i in range(start, end)]
-    rules = [
-        i
-        for i, line in body
-        if RULE.fullmatch(line.strip()) and "-" in line or re.fullmatch(r"[\s─━┼╪├┤┌┐└┘┬┴╞╡═|+-]+", line)
-    ]
-    texts = [(i, line) for i, line in body if i not in rules]
-    if not texts:
+def _pipes(block: list[str], first: int) -> Table | None:
+    rules = [number for number, line in enumerate(block) if _is_rule(line)]
+    texts = [(number, line) for number, line in enumerate(block) if not _is_rule(line) and line.strip()]
+    if not texts or sum(line.count("|") for line in block) < 2:
         return None
-    # Outer bars are told by the rows and not by the heading: one that begins with a bar may have an empty corner.
-    rows_only = [line for i, line in texts[1:]] or [texts[0][1]]
-    outer = sum(line.lstrip().startswith("|") for line in rows_only) * 2 > len(rows_only)
-    cells = [split_pipes(line, outer) for _, line in texts]
-    first_rule = next((r for r in rules if r > texts[0][0]), None)
-    heads = sum(i < first_rule for i, _ in texts) if first_rule is not None else 1
-    return _build(cells, max(1, min(heads, 3)), [i + 1 for i, _ in texts], "", "markdown")
+    # Whether bars stand outside shows in the rows, not in the headings: those may begin with an empty corner.
+    below = [line for _, line in texts[1:]] or [texts[0][1]]
+    outer = 2 * sum(line.lstrip().startswith("|") for line in below) > len(below)
+    rows = [(f"line {first + number + 1}", _pipe_cells(line, outer=outer)) for number, line in texts]
+    ruled = next((rule for rule in rules if rule > texts[0][0]), None)
+    heads = sum(number < ruled for number, _ in texts) if ruled is not None else 1
+    return Table(rows, max(1, min(heads, HEADING_ROWS)), "markdown")
 
 
-def _build(cells: list[list[str]], heads: int, lines: list[int], context: str, kind: str) -> Grid | None:
-    """Rows of cells -> a grid: levels of headings joined, sections and merged labels filled."""
-    if len(cells) <= heads:
-        return None
-    width = max(set(map(len, cells[heads:])), key=list(map(len, cells[heads:])).count)
-    fixed = []
-    for n, row in enumerate(cells):
-        if n < heads and len(row) == width - 1:
-            row = ["", *row]
-        row = (
-            [*row, *[""] * (width - len(row))]
-            if len(row) <= width
-            else ([*row[: width - 1], " ".join(row[width - 1 :])] if n >= heads and any(row[width:]) else row[:width])
-        )
-        fixed.append(row)
-    while heads < 3 and len(fixed) > heads + 1 and _is_heading(fixed[heads], fixed[heads + 1 :]):
-        heads += 1
-    levels = [list(row) for row in fixed[:heads]]
-    for level in levels[:-1]:  # a heading reaches over the empty ones right of it
-        for c in range(1, width):
-            if not level[c] and levels[-1][c]:
-                level[c] = level[c - 1]
-    head = [" | ".join(dict.fromkeys(level[c] for level in levels if level[c])) for c in range(width)]
-    rows, kept, sections, section = [], [], [], ""
-    for row, line in zip(fixed[heads:], lines[heads:]):
-        filled = [cell for cell in row if cell]
-        if not filled:
-            continue
-        if (
-            len(set(filled)) == 1
-            and width > 2
-            and not is_number(filled[0])
-            and (row[0] == filled[0])
-            and len(filled) in {1, width}
-        ):
-            section = filled[0]
-            continue
-        rows.append(row)
-        kept.append(line)
-        sections.append(section)
-    for c in range(min(2, width)):
-        blank = [i for i, row in enumerate(rows) if not row[c]]
-        words = [row[c] for row in rows if row[c] and not is_number(row[c])]
-        if (
-            blank
-            and blank[0] > 0
-            and words
-            and (c == 0 or not rows[0][0] or any(rows[i][0] == rows[i - 1][0] for i in blank))
-        ):
-            for i in blank:
-                rows[i][c] = rows[i - 1][c]
-    return Grid(head, rows, kept, context, kind, sections) if rows else None
+_DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+\s*%?\s*x?")
 
 
-def _is_heading(row: list[str], after: list[list[str]]) -> bool:
-    """Whether a row below the headings is a second row of headings."""
-    filled = [cell for cell in row if cell]
-    if len(filled) < max(2, len(row) / 2) or any(is_number(cell) or EMPTY.fullmatch(cell) for cell in filled):
-        return False
-    return (
-        sum(is_number(cell) for cell in after[0]) >= max(2, len(row) // 2)
-        and len(set(filled)) < len(filled)
-        or (not row[0] and sum(is_number(cell) for cell in after[0]) >= 2)
-    )
-
-
-def _delimited(text: str, strict: bool = False) -> Grid | None:
-    lines = [(i + 1, line) for i, line in enumerate(text.split("\n")) if line.strip() and not line.startswith("#")]
-    if len(lines) < 2:
-        return None
-    for mark in ("\t", ";", ","):
-        if lines[0][1].count(mark) < 1:
+def _delimited(page: list[str], path: Path, *, strict: bool = False) -> Table | None:
+    """Fields with tabs, semicolons or commas between them; `strict`: as many in each row, and numbers."""
+    kept = [(number, line) for number, line in enumerate(page, 1) if line.strip() and not line.startswith("#")]
+    for mark in ("\t", ";", ",") if len(kept) > 1 else ():
+        if not kept[0][1].count(mark):
             continue
-        rows = list(csv.reader(io.StringIO("\n".join(line for _, line in lines)), delimiter=mark))
-        width = len(rows[0])
-        if strict and (width < 3 or any(len(row) != width for row in rows) or len(rows) < 2):
+        reader = csv.reader((line + "\n" for _, line in kept), delimiter=mark, skipinitialspace=True, strict=not strict)
+        rows: list[Row] = []
+        before = 0
+        try:
+            for cells in reader:
+                rows.append((f"line {kept[before][0]}", cells))
+                before = reader.line_num
+        except csv.Error as error:
+            if strict:
+                continue
+            where = f"line {kept[min(before, len(kept) - 1)][0]}"
+            raise UsageError(
+                f"{path}: not CSV: {error} ({where})", fix="close every quote, and separate fields with commas"
+            ) from None
+        width = len(rows[0][1])
+        if strict and (width < 3 or any(len(cells) != width for _, cells in rows) or _is_text(rows)):
             continue
-        if width < 2 or sum(abs(len(row) - width) <= 1 for row in rows) < 0.8 * len(rows):
+        if 2 * sum(is_number(clean(cell)) for cell in rows[0][1]) > width:
             continue
-        if mark == "," and sum(is_number(clean(c)) for c in rows[0]) > width / 2:
-            continue
-        if mark == "," and max(len(c.split()) for c in rows[0]) > 8:
-            continue
-        if mark == ";" and sum(bool(re.fullmatch(r"\s*-?\d+,\d+\s*%?", c)) for row in rows[1:] for c in row) > 2:
-            rows = [rows[0], *[[re.sub(r"^(\s*-?\d+),(\d+)", r"\1.\2", c) for c in row] for row in rows[1:]]]
-        return _build([[clean(c) for c in row] for row in rows], 1, [i for i, _ in lines], "", "csv")
+        has_commas = mark == ";" and sum(bool(_DECIMAL_COMMA.fullmatch(cell)) for _, row in rows for cell in row) > 1
+        cleaned = [(place, [clean(point(cell) if has_commas else cell) for cell in cells]) for place, cells in rows]
+        return Table(cleaned, 0, "csv")
     return None
 
 
-def _ruled(lines: list[str]) -> list[Grid]:
-    """Columns set with spaces below a line of dashes in groups."""
-    for i, line in enumerate(lines):
-        if i and re.fullmatch(r"\s*-{2,}(\s+-{2,})+\s*", line):
-            spans = [m.span() for m in re.finditer(r"-+", line)]
-            bounds = [(a, spans[n + 1][0] if n + 1 < len(spans) else 10_000) for n, (a, _) in enumerate(spans)]
-            rows, kept = [], []
-            for j in [i - 1, *range(i + 1, len(lines))]:
-                if not lines[j].strip():
-                    break
-                rows.append([clean(lines[j][a:b]) for a, b in bounds])
-                kept.append(j + 1)
-            grid = _build(rows, 1, kept, "\n".join(lines[: i - 1]), "ruled")
-            return [grid] if grid else []
-    return []
+def _is_text(rows: list[Row]) -> bool:
+    """Whether lines that have as many commas each are sentences."""
+    return any(len(cell.split()) > 8 for _, cells in rows for cell in cells) or not any(
+        is_number(clean(cell)) for cell in rows[1][1]
+    )
 
 
-_PAIR = re.compile(
-    r"([A-Za-zτγα#][\w/#.\- %]*?)\s*=\s*([+\-~]?\d[\d,.]*\s?(?:%|x|ms|s|t/s|tok/s|tokens/s|GB)?)(?![\w.])"
-)
+# --- rows of cells -> a grid -----------------------------------------------------------------------------------------
 
 
-def _pairs(lines: list[str]) -> list[Grid]:
-    """Console lines `name pred= 192 draft= 142 rate=0.838`, alike from line to line."""
-    rows = [(i, line, _PAIR.findall(line)) for i, line in enumerate(lines)]
-    rows = [(i, line, pairs) for i, line, pairs in rows if len(pairs) >= 2]
-    if not rows:
-        return []
-    keys = list(dict.fromkeys(k.split()[-1] for _, _, pairs in rows for k, _ in pairs))
-    if len(keys) > 30:
-        return []
-    table, kept = [["", *keys]], [0]
-    for i, line, pairs in rows:
-        values = {k.split()[-1]: v for k, v in pairs}
-        label = line[: line.find(pairs[0][0])] + " " + " ".join(pairs[0][0].split()[:-1])
-        table.append([clean(label), *[clean(values.get(k, "")) for k in keys]])
-        kept.append(i + 1)
-    grid = _build(table, 1, kept, "\n".join(line for i, line in enumerate(lines) if i < rows[0][0]), "pairs")
-    return [grid] if grid else []
+def _built(tables: Iterable[Table], path: Path) -> list[Grid]:
+    return [grid for table in tables if (grid := build(table, path)) is not None]
 
 
-def _spaced(lines: list[str]) -> list[Grid]:
-    """Columns set with two or more spaces, as many on several lines in a row."""
-    cut = [re.split(r"\s{2,}|\t", line.strip()) if line.strip() else [] for line in lines]
-    for i in range(len(cut) - 1):
-        width = len(cut[i])
-        j = i + 1
-        while j < len(cut) and (
-            len(cut[j]) == width or not cut[j] and j + 1 < len(cut) and len(cut[j + 1]) == width and False
-        ):
-            j += 1
-        if (
-            width >= 3
-            and j - i >= 2
-            and not any(is_number(clean(c)) for c in cut[i])
-            and any(is_number(clean(c)) for c in cut[i + 1])
-        ):
-            grid = _build(
-                [[clean(c) for c in row] for row in cut[i:j]],
-                1,
-                list(range(i + 1, j + 1)),
-                "\n".join(lines[:i]),
-                "spaced",
-            )
-            return [grid] if grid else []
-    return []
+def build(table: Table, path: Path) -> Grid | None:
+    """A grid: levels of headings joined, sections and merged names filled in; None if it has no row.
 
-
-_KEY = re.compile(
-    r"\s*(?:[-*•]\s+)?([^:：|]{2,60}?)\s*[:：]\s+(.{1,60})$|\s*(?:[-*•]\s+)?([^:：=|]{2,60}?)\s*=\s+(.{1,60})$"
-)
-
-
-def _colon_block(lines: list[str]) -> list[Grid]:
-    """Lines `key: value`; a key that comes again begins the next row, a line without a value names it."""
-    rows: list[dict[str, str]] = []
-    labels: list[str] = []
-    kept: list[int] = []
-    label, hits, texts = "", 0, 0
-    for i, line in enumerate(lines):
-        parts = [line] if line.count(":") <= 1 else re.split(r",\s+(?=[A-Za-z#][^,:]*:)", line)
-        pairs = [
-            ((m[1] or m[3]).strip(), (m[2] or m[4]).strip())
-            for m in map(
-                _KEY.match,
-                [("- " if re.match(r"\s*[-*•]\s", x) else "") + clean(re.sub(r"^\s*[-*•]\s", "", x)) for x in parts],
-            )
-            if m
-        ]
-        pairs = [(k, v) for k, v in pairs if is_number(v) and len(numbers(v)) <= 3]
-        if not pairs:
-            if line.strip():
-                label = clean(line.strip().rstrip(":")) or label
-                texts += 1
-                if rows and rows[-1]:
-                    rows.append({})
-                    labels.append(label)
-                    kept.append(i + 1)
+    Raises `UsageError` if it is too large.
+    """
+    widest = max((len(cells) for _, cells in table.rows[:HEADING_ROWS]), default=0)
+    for count, most, what, fix in (
+        (widest, MAX_COLUMNS, "columns", "remove unneeded columns"),
+        (len(table.rows), MAX_ROWS, "rows", "split the file"),
+        (sum(len(cells) for _, cells in table.rows), MAX_CELLS, "cells", "remove unneeded columns"),
+    ):
+        if count > most:
+            raise UsageError(f"{path}: more than {most:,} {what}", fix=fix)
+    heads = table.heads or 1
+    if len(table.rows) <= heads:
+        return None
+    width, faults, rows = _squared(table, heads)
+    while heads < HEADING_ROWS and len(rows) > heads + 1 and _is_heading(rows[heads][1], rows[heads + 1][1]):
+        heads += 1
+    levels = [list(cells) for _, cells in rows[:heads]]
+    for level in () if table.spans else levels[:-1]:  # a heading reaches over the empty ones right of it
+        for column in range(1, width):
+            if not level[column] and levels[-1][column]:
+                level[column] = level[column - 1]
+    head = [" | ".join(dict.fromkeys(level[column] for level in levels if level[column])) for column in range(width)]
+    grid = Grid(head, [], [], table.context, table.kind, faults=[*table.faults, *faults])
+    section = ""
+    for place, cells in rows[heads:]:
+        if not any(cells):
             continue
-        hits += 1
-        for key, value in pairs:
-            if not rows or key in rows[-1]:
-                rows.append({})
-                labels.append(label)
-                kept.append(i + 1)
-            rows[-1][clean(key)] = value
-    good = [n for n, row in enumerate(rows) if row]
-    keys = list(dict.fromkeys(k for n in good for k in rows[n]))
-    shared = sum(len(rows[n]) for n in good)
-    if hits < 2 or len(keys) > 60 or shared < 2 or len(good) > 1 and shared < 1.5 * len(keys) or texts > 3 * hits:
-        return []
-    table = [["", *keys], *[[labels[n], *[rows[n].get(k, "") for k in keys]] for n in good]]
-    grid = _build(table, 1, [0, *[kept[n] for n in good]], "\n".join(lines[:5]), "keys")
-    return [grid] if grid else []
+        if said := _section(cells, spans=table.spans):
+            section = said
+            continue
+        grid.rows.append(cells)
+        grid.places.append(place)
+        grid.sections.append(section)
+    if not table.spans:
+        _fill_down(grid.rows)
+    return grid if grid.rows or grid.faults else None
 
 
-def _items(lines: list[str]) -> list[Grid]:
-    """A list whose items are a name and numbers: `- draft 1: 65 tokens, 27.25 tok/s, 1.27x`."""
-    rows, kept = [["", "result"]], [0]
-    for i, line in enumerate(lines):
-        m = re.match(r"\s*(?:[-*•+]|\d+[.)])\s+(.{1,80}?)(?::|\s[–—-]\s|→)\s+(\S.*)$", line)
-        if m and is_number(clean(m[2])) and any(n.unit in {"rate", "x", "ms", "%"} for n in numbers(clean(m[2]))):
-            rows.append([clean(m[1]), clean(m[2])])
-            kept.append(i + 1)
-    if len(rows) < 3:
-        return []
-    grid = _build(rows, 1, kept, "\n".join(line for line in lines if line.rstrip().endswith(":"))[:400], "list")
-    return [grid] if grid else []
+def _squared(table: Table, heads: int) -> tuple[int, list[tuple[str, Message]], list[Row]]:
+    """(columns, rows that have too few or too many cells, the others with as many cells each)."""
+    counts = Counter(len(cells) for _, cells in table.rows[heads:])
+    width = max(counts, key=counts.__getitem__)
+    if table.kind == "csv":
+        width = max(len(table.rows[0][1]), 1)
+    width = min(max(width, 1), MAX_COLUMNS)
+    faults: list[tuple[str, Message]] = []
+    rows: list[Row] = []
+    for number, (place, cells) in enumerate(table.rows):
+        while len(cells) > width and not cells[-1]:
+            cells = cells[:-1]
+        if number < heads:
+            cells = ["", *cells] if len(cells) == width - 1 and table.kind != "csv" else cells[:width]
+        elif table.kind == "csv" and len(cells) != width and any(cells):
+            faults.append((place, Message("unread.cells", cells=len(cells), headings=width)))
+            continue
+        elif len(cells) > width:
+            cells = [*cells[: width - 1], " ".join(cells[width - 1 :])]
+        rows.append((place, [*cells, *[""] * (width - len(cells))]))
+    return width, faults, rows
 
 
-_FROM_TO = re.compile(
-    r"(?:\bfrom|从|从约)\s+[~≈]?(?:about |around )?([\d.,]+)\s*((?:tokens?|toks?|t)/s\w*|tps|ms)?\s*(?:\bto|→|提升到|提高到|增加到|到|up to)\s+[~≈]?(?:about |around )?([\d.,]+)\s*((?:tokens?|toks?|t)/s\w*|tps|ms)",
-    re.I,
+def _section(cells: list[str], *, spans: bool) -> str:
+    """The words of a line that is not a row: alone in it, or the same across the table."""
+    filled = [cell for cell in cells if cell]
+    alone = len(filled) == 1 or (len(set(filled)) == 1 and len(filled) >= len(cells) - 1)
+    across = len(filled) >= len(cells) - 1 if spans else len(filled) == 1 or len(filled) == len(cells)
+    return (
+        filled[0] if alone and across and len(cells) > 2 and cells[0] == filled[0] and not is_number(cells[0]) else ""
+    )
+
+
+def _fill_down(rows: list[list[str]]) -> None:
+    """An empty cell of the first two columns is the one above it, where these name what is measured."""
+    for column in range(min(2, len(rows[0]) if rows else 0)):
+        blank = [number for number, row in enumerate(rows) if not row[column]]
+        named = any(row[column] and not is_number(row[column]) for row in rows)
+        repeats = column == 0 or not rows[0][0] or any(rows[number][0] == rows[number - 1][0] for number in blank)
+        if blank and blank[0] > 0 and named and repeats:
+            for number in blank:
+                rows[number][column] = rows[number - 1][column]
+
+
+def _is_heading(cells: list[str], below: list[str]) -> bool:
+    """Whether a row below the headings is a further row of headings."""
+    filled = [cell for cell in cells if cell]
+    if len(filled) < max(2, len(cells) / 2) or any(is_number(cell) or EMPTY.fullmatch(cell) for cell in filled):
+        return False
+    count = sum(map(is_number, below))
+    return (count >= max(2, len(cells) // 2) and len(set(filled)) < len(filled)) or (not cells[0] and count >= 2)
+
+
+_CHANGE = re.compile(
+    r"\W*(?:change|delta|Δ|diff\w*|gain|improvement|uplift|speed-?up|ratio|factor|变化)\W*(?:\(?[%x]\)?)?", re.I
 )
-
-
-_APART = re.compile(r"[,;)(]|\b(?:and|to|vs\.?|versus|from|but|against|compared (?:to|with)|while|whereas)\b|→", re.I)
-
-
-def _sentences(lines: list[str]) -> list[Grid]:
-    """A paragraph or item as one row: each number with a unit is a column whose heading is the words around it."""
-    out: list[Grid] = []
-    paragraphs, at = [], 0
-    for i, line in enumerate([*lines, ""]):
-        if not line.strip() or re.match(r"\s*([-*•]|\d+[.)])\s", line):
-            if i > at and any(s.strip() for s in lines[at:i]):
-                part = [s.strip() for s in lines[at:i]]
-                paragraphs.append((at, (" ; " if all(len(s) < 60 for s in part) else " ").join(part)))
-            at = i
-    for start, text in paragraphs:
-        text = clean(re.sub(r"^\s*([-*•]|\d+[.)]|#+)\s", "", text))
-        text = _FROM_TO.sub(lambda m: f"baseline {m[1]} {m[4]}, after {m[3]} {m[4]}", text)
-        pieces = re.split(r"(?<=[a-z\d%)])[.;!。；]\s+|\s—\s", text)
-        head, cells = ["sentence"], [""]
-        for piece in pieces:
-            nums = list(NUMBER.finditer(piece))
-            spans: list[tuple[int, int]] = []
-            for m in nums:  # a pair of counts stays together
-                if spans and piece[spans[-1][1] : m.start()].strip() in {"/", "of", "±", "out of"}:
-                    spans[-1] = (spans[-1][0], m.end())
-                else:
-                    spans.append(m.span())
-            around = [["", ""] for _ in spans]
-            for n in range(
-                len(spans) + 1
-            ):  # the words between two numbers: to the left of a comma or "vs" they belong to the first
-                between = piece[spans[n - 1][1] if n else 0 : spans[n][0] if n < len(spans) else len(piece)]
-                cut = _APART.search(between) if n else None
-                left, right = (
-                    (between[: cut.start()], between[cut.end() :])
-                    if cut
-                    else ("" if n < len(spans) else between, between)
-                )
-                if n:
-                    around[n - 1][1] = left[:40]
-                if n < len(spans):
-                    around[n][0] = right[-60:]
-                    if not cut and n and not re.search(r"[A-Za-z]{2}", between):
-                        around[n][0] = ""
-            for (start_, end_), (before, after) in zip(spans, around):
-                head.append(re.sub(r"[,:()]", " ", f"{before} {after}").strip())
-                cells.append(piece[start_:end_])
-        if len(cells) > 1:
-            out.append(Grid(head, [cells], [start + 1], text, "prose", [""]))
-    return out
-
-
-class _Html(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.tables: list[list[list[tuple[str, int, int]]]] = []
-        self.at: list[list[int]] = []
-        self.cell: list[str] | None = None
-        self.span = (1, 1)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "table":
-            self.tables.append([])
-            self.at.append([])
-        elif tag == "tr" and self.tables:
-            self.tables[-1].append([])
-            self.at[-1].append(self.getpos()[0])
-        elif tag in {"td", "th"} and self.tables and self.tables[-1]:
-            self.cell = []
-            given = dict(attrs)
-            self.span = tuple(
-                min(50, int(given.get(k) or 1)) if (given.get(k) or "1").isdigit() else 1
-                for k in ("colspan", "rowspan")
-            )  # type: ignore[assignment]
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in {"td", "th"} and self.cell is not None:
-            self.tables[-1][-1].append((clean("".join(self.cell)), *self.span))
-            self.cell = None
-
-    def handle_data(self, data: str) -> None:
-        if self.cell is not None:
-            self.cell.append(data)
-
-
-def _html(text: str) -> list[tuple[list[list[str]], list[int]]]:
-    parser = _Html()
-    parser.feed(text)
-    out = []
-    for table, at in zip(parser.tables, parser.at):
-        rows: list[list[str]] = []
-        hanging: dict[int, tuple[str, int]] = {}
-        for row in table:
-            flat: list[str] = []
-            queue = list(row)
-            while queue or len(flat) in hanging:
-                if len(flat) in hanging:
-                    word, left = hanging.pop(len(flat))
-                    if left > 1:
-                        hanging[len(flat)] = (word, left - 1)
-                    flat.append(word)
-                    continue
-                word, across, down = queue.pop(0)
-                for _ in range(across):
-                    if down > 1:
-                        hanging[len(flat)] = (word, down - 1)
-                    flat.append(word)
-            rows.append(flat)
-        out.append((rows, at))
-    return out
-
-
-def _latex(text: str) -> list[Grid]:
-    out = []
-    for m in re.finditer(r"\\begin\{tabular\*?\}.*?\n(.*?)\\end\{tabular", text, re.S):
-        body = re.sub(r"\\(?:toprule|midrule|bottomrule|hline|cmidrule(?:\([^)]*\))?\{[^}]*\})", "", m[1])
-        body = re.sub(
-            r"\\multi(?:column|row)\{(\d+)\}\{[^}]*\}\{([^{}]*)\}",
-            lambda g: g[2] + " &" * (int(g[1]) - 1) if "column" in g[0] else g[2],
-            body,
-        )
-        rows = [[clean(c) for c in re.split(r"(?<!\\)&", row)] for row in re.split(r"\\\\", body) if row.strip()]
-        first = text.count("\n", 0, m.start(1)) + 1
-        grid = _build(rows, 1, list(range(first, first + len(rows))), "", "latex")
-        if grid:
-            out.append(grid)
-    return out
+_MOST_TURNED = 40
 
 
 def turned(grid: Grid) -> Grid | None:
-    """The grid on its side: the first column holds the headings."""
-    if len(grid.rows) < 2 or len(grid.head) < 2 or len(grid.rows) > 40 or grid.kind in {"prose", "list"}:
-        return None
+    """The grid on its side, with the first column as headings; None if it cannot lie on its side."""
     names = [row[0] for row in grid.rows]
-    if len(set(names)) < len(names) or not all(names):
+    if not 2 <= len(names) <= _MOST_TURNED or len(grid.head) < 2 or grid.kind in {"prose", "list"}:
         return None
-    columns = [
-        c
-        for c in range(1, len(grid.head))
-        if not re.fullmatch(
-            r"\W*(?:change|delta|Δ|diff\w*|gain|improvement|uplift|speed-?up|ratio|factor|变化)\W*(?:\(?[%x]\)?)?",
-            grid.head[c],
-            re.I,
-        )
-    ]
-    if not columns:
+    columns = [column for column in range(1, len(grid.head)) if not _CHANGE.fullmatch(grid.head[column])]
+    if len(set(names)) < len(names) or not all(names) or not columns:
         return None
-    rows = [[grid.head[c], *[row[c] for row in grid.rows]] for c in columns]
-    return replace(
-        grid,
-        head=[grid.head[0], *names],
-        rows=rows,
-        lines=[grid.lines[0]] * len(rows),
-        kind=grid.kind + " turned",
-        sections=[""] * len(rows),
-    )
+    rows = [[grid.head[column], *(row[column] for row in grid.rows)] for column in columns]
+    places = [f"column {grid.head[column][:60] or column + 1}" for column in columns]
+    head = [grid.head[0], *names]
+    return replace(grid, head=head, rows=rows, places=places, kind=f"{grid.kind} turned", sections=[""] * len(rows))

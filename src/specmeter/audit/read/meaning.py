@@ -1,198 +1,76 @@
-"""Streams of numbers and what each may mean: quantity x side x scope, each with a log prior."""
+"""Streams of numbers and what each may mean: a quantity, a side and a scale, each with a log prior.
+
+A stream is what stands at the same place of the cells of a column: in `223.3 (1.41x)` there are two. The words of its
+heading, the units and sizes of its numbers and the text around are evidence; `meanings.toml` says for what. Nothing is
+decided here: the other rows decide between candidates (`readings`).
+"""
 
 from __future__ import annotations
 
 import re
 import statistics
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from importlib import resources
+from typing import Any, Literal
 
-from .cells import EMPTY, Num, is_number, numbers
-from .grids import Grid
+from specmeter.audit.claim import column_name
+from specmeter.audit.read.cells import EMPTY, Num, is_number, numbers
+from specmeter.audit.read.grids import Grid
 
-# Quantities. `S` is a speedup, `G` a gain in percent, `TG` a change of a time, `A` accepted / drafted, `TAU` tokens per
-# step with the target's own, `TAUX` without; the rest say themselves.
+Kind = Literal[
+    "text", "rate", "spread", "ratio", "change", "share", "count", "time", "interval", "bytes", "bandwidth", "tau",
+    "length", "per_step", "value", "flag",
+]  # fmt: skip
 IGNORE = "ignore"
-
-BASE = re.compile(
-    r"\b(?:base ?lines?|base|vanilla|plain|off|none|disabled|inactive|without|w/o|wo|autoregressive|auto ?regressive|regular|standard|before|previous|serial|classic|"
-    r"(?:no|non|not)[ -]?(?:spec\w*|mtp|drafts?|drafter|sd|eagle\d*|dflash\d*|dspark|n-?gram|speculati\w*|assist\w*|acceleration)|"
-    r"target[ -](?:only|alone|model only)|(?:mtp|spec\w*|sd|draft\w*|eagle\d*|dflash\d*) ?[=:]? ?(?:off|0(?![.\d])|false|none|disabled|inactive)|ar|no flags?|original|naive|dense decode|normal|stock)\b|"
-    r"基线|自回归|原始|无投机|关闭|不使用|(?<![\w])-sd\b",
-    re.I,
-)
-SPEC = re.compile(
-    r"(?:\b(?:spec\w*|mtp\w*|eagle\w*|p-?eagle\w*|dflash\w*|medusa\w*|hydra\w*|draft\w*|on|with|after|enabled|active|n-?gram\w*|ng\w*-\w+|lookahead|sd|suffix\w*|pld|pearl|sps|"
-    r"dspark\w*|lookup|assist\w*|accelerated|flag|w/|recycling|ouroboros|swift|layerskip|nextn|prompt lookup|self-?spec\w*|tree\w*)\b|\+sd\b|投机|草稿|开启)",
-    re.I,
-)
-VERSUS = re.compile(
-    r"\b(?:vs\.?|versus|over|than|against|compared (?:to|with)|relative to|of|x)\s+(?:the\s+)?(?:\w+[ -])?(?:base ?line|base|plain|vanilla|ar|off|none|no[ -]\w+|without \w+|classic|autoregressive|stock|target)\b",
-    re.I,
-)
+COUNTS = frozenset({"tokens", "drafted", "accepted", "steps", "concurrency", "gamma"})
+SIDED = frozenset({"rate", "token_time", "wall_time", "decode_time", "step_time", "steps_per_s", "tokens"})
+"""Quantities of either side; the others say nothing of a baseline, or compare the two."""
+FARTHEST = 7.5
+"""Nats below the best candidate at which others are dropped."""
+MOST = 6
+"""Candidates of a stream."""
+_LIMIT = 300
+"""Letters of a heading that are read."""
 
 
-def side_of(text: str) -> str:
-    """`base`, `sd` or nothing: what words say of the side."""
-    text = VERSUS.sub(" ", text.replace("_", " "))
-    text = re.sub(
-        r"\bvanilla (sd|spec\w*)|\bspec\w* (decoding )?(off|none|no)\b",
-        lambda m: "sd" if m[1] else "baseline",
-        text,
-        flags=re.I,
-    )
-    text = re.sub(r"--spec-type\s+none", "off", text)
-    if BASE.search(text):
-        if (
-            re.search(r"\b(base|standard|normal|regular|original|stock|with|before|plain)\b", text, re.I)
-            and SPEC.search(re.sub(r"\bwith\b", " ", text))
-            and not re.search(
-                r"baseline|vanilla|\boff\b|without|w/o|\bno[ -]|none|autoreg|\bnon[ -]|inactive|disabled", text, re.I
-            )
-        ):
-            return "sd"
-        return "base"
-    return "sd" if SPEC.search(text) else ""
+@dataclass(frozen=True)
+class Column:
+    """A canonical column: a heading that is its name is certain, and `--column HEADING=NAME` chooses it."""
 
-
-def norm(text: str) -> str:
-    """A heading in one spelling: units as words."""
-    t = text.lower().replace("_", " ").replace("‐", "-")
-    t = re.sub(
-        r"(?:tokens?|toks?|tk|t)\s*(?:/|\\|-?\s?per[\s-]|-per-)\s*(?:seconds?|secs?|s)\b|\btps\b|t s\b|tok s\b|toks? per s\b|token/s",
-        " tokps ",
-        t,
-    )
-    t = re.sub(r"\b(?:ms|s|time|milliseconds)\s*(?:/|\s?per\s)\s*(?:output )?(?:tokens?|toks?|t)\b", " mspt ", t)
-    t = re.sub(r"\bms\s*(?:/|\s?per\s)\s*(?:steps?|rounds?|pass|cycles?|forward)\b", " msps ", t)
-    t = re.sub(
-        r"\b(?:accepted )?(?:tokens?|toks?)\s*(?:/|\s?per\s|-per-)\s*(?:target |model |verif\w* |draft |main )?(?:steps?|rounds?|pass(?:es)?|cycles?|forwards?|verif\w*|iter\w*|call|draft)\b",
-        lambda m: " acctps " if m[0].startswith("accepted") else " tps1 ",
-        t,
-    )
-    t = re.sub(r"×|\(x\)|\bx\b(?= (?:base|vs))|(?<=\w) x$|^x$", " xsign ", t)
-    return re.sub(r"\s+", " ", t.replace("%", " pct ")).strip()
-
-
-# heading words -> evidence for a quantity (log odds). All that match count.
-WORDS: list[tuple[str, dict[str, float]]] = [
-    (r"speed ?-?ups?|加速|xsign|acceleration|\bsu\b", {"speedup": 5, "gain": 4}),
-    (
-        r"\bfactor\b|\b(vs\.?|over)\b.*\b(base|plain|ar|vanilla|off|none|no|classic|without|target|stock|autoreg\w*|serial)",
-        {"speedup": 4, "gain": 4},
-    ),
-    (r"(pct|%) ?of (the )?(base|plain|ar\b|vanilla|no[ -])|relative (speed|throughput|to)", {"relative": 9}),
-    (r"\bratio\b", {"speedup": 2, IGNORE: 2}),
-    (
-        r"\bgain|\bchange|delta|δ|Δ|uplift|improve|impact|faster|differ|\bdiff\b|提升",
-        {"gain": 4.5, "speedup": 2.5, "time_change": 2.5},
-    ),
-    (r"accept|\bacc\b|\bacpt|\baccpt|α|\balpha\b|接受率|hit rate", {"acceptance": 4}),
-    (
-        r"(accept\w*|\bacc|\bavg|\bmean|accpt)\W*(?:ed |ance )?(draft )?(len|length|长度)|τ|\btau\b|tps1|mean len|\ba\.?len|\bal\b|\bmat\b|block efficiency|接受长度|tokens? per (pass|round|cycle|verif)",
-        {"tau": 8, "accepted_per_step": 5.5, "acceptance": -4},
-    ),
-    (
-        r"acctps|accepted per|accepted drafts? per|(mean|avg\.?|average|#mean) accepted|accepted tokens per|accepted/(step|round)|accepted/\d",
-        {"accepted_per_step": 7, "tau": 7, "acceptance": -1},
-    ),
-    (
-        r"γ|\bgamma\b|\bn[- ]?max\b|draft[- ]?(n\b|n[- ]max|len|length|depth|max|k\b|size|tokens?\b)|num spec\w* tokens|spec\w*[- ](tokens?|len|length|depth|n\b)|^k$|^n$|block ?size|草稿长度|lookahead|num (draft|spec\w*) (tokens|steps)|^depth$|heads?$|num steps|^cap$|\bn draft$|^d$|width$",
-        {"gamma": 5},
-    ),
-    (r"tokps|吞吐|速度|throughput|goodput", {"rate": 5}),
-    (
-        r"\bdecod\w*|generat\w*|\btg ?\d*|output speed|\bspeed\b(?! ?-?up)|\beval\b|\brate\b|predicted per second",
-        {"rate": 2.5},
-    ),
-    (r"prefill|prompt (eval|proc|tokps|rate|speed|per)|\bpp ?\d*\b|input tokps|预填充", {"prompt_rate": 7}),
-    (
-        r"total (token )?(throughput|tokps)|per gpu|per user|/user|req/s|request|drafted throughput|accepted throughput|peak",
-        {"other_rate": 6},
-    ),
-    (r"tpot|mspt|per token latency|time per (output )?token|ms per token|每token", {"token_time": 7}),
-    (r"prompt (ms|time|s$|sec)", {IGNORE: 10}),
-    (r"inter.?token|\bitl\b|time between|time to (first|second)|\bttft|\bttst", {IGNORE: 9}),
-    (
-        r"\bpos(ition)?s?\W{0,3}\d|per[- ]?pos\w*|pos(ition)? (accept|acc)|(accept\w*|acc) (at|@) (pos|\d)|^p\d$",
-        {"position": 11},
-    ),
-    (r"msps", {"step_time": 8}),
-    (r"(pass(es)?|steps|rounds|forwards|verif\w*|cycles) ?(/|per) ?s(ec|econd)?\b", {"steps_per_s": 9}),
-    (r"\b(model |file )?size\b|weights|\bactive bytes", {"size": 4, IGNORE: 2}),
-    (
-        r"wall|elapsed|latency|duration|end.?to.?end|e2e|total time|\btime\b|耗时|sec(onds)?\b|\((?:s|ms|min)\)|(?<=[a-z\d)] )m?s$|^m?s$|took",
-        {"wall_time": 4},
-    ),
-    (
-        r"(decode|eval|gen\w*\.?|predicted|generation)[ -](time|ms|s\b|sec)",
-        {"decode_time": 6, "rate": -4, "wall_time": -4},
-    ),
-    (
-        r"^(#? ?)tokens?$|output tokens|generated|gen(erated)? tok|completion tokens|n predict|predicted n|\bpred\b|tokens out|emitted|output len|new tokens|predicted tokens|生成",
-        {"tokens": 5},
-    ),
-    (
-        r"\bdrafted\b|draft(ed)? tokens|proposed|n drafted|\bdraft n$|^draft$|counted draft tokens|total draft$|num draft tokens|草稿数",
-        {"drafted": 5},
-    ),
-    (
-        r"\baccepted\b|n accept|accepted tokens|draft n accepted|draft acc\b|\bacc$|accepted drafts|num accepted|total accepted",
-        {"accepted": 5},
-    ),
-    (
-        r"\bsteps?$|rounds|cycles|(?<!accepted )\bdrafts$|num drafts|verify|iterations|forwards|passes|\bcalls|n decode|spec steps",
-        {"steps": 5},
-    ),
-    (r"concurren|\bbatch|^bs$|users|parallel|\bnp\b|streams|\bslots?$|num seqs|clients|^conc", {"concurrency": 6}),
-    (
-        r"context|\bctx|prompt$|\bisl|\bosl|seed|max (new )?tokens|input|temp|\bt\b ?=|layers|\brun\b|\brep|budget|\btp\b|question|sequence|samples|runs|p[- ]min|topk|top-k|threshold|index|^#$|window|depth \(|^id$|block$|batch|ratio of|n depth|prompts",
-        {"condition": 5},
-    ),
-    (
-        r"memory|vram|\bgb\b|power|watt|\bppl|perplex|peak|p9\d|p50|\bstd|stddev|(?<!p )(?<!p-)\bmin\b|(?<!n )(?<!n-)(?<!draft )(?<!draft-)\bmax\b(?! ?draft)|\bci\b|cost|range|overhead|utili|score|accuracy|correct|pass@|prefill|load|energy|joule|efficien|prompt tokens|\bjs\b|kl\b|entropy|params|bandwidth|fully|share of (drafts|output)|draft share|position|first|invocation|\bitem\b|started|attempt|step n\b|prompt n\b|\bngl\b|threads|backend|^n batch|year|version|cache n|\bpos\b|positions|per-pos|rejected|saved|overall time|noise|margin|error|draft/gen",
-        {IGNORE: 5},
-    ),
-]
-CONTRARY = re.compile(r"not counted|excl\w*|without bonus|excluding|draft tokens per step|accepted draft", re.I)
-BY_UNIT = {
-    "rate": {"rate", "prompt_rate", "other_rate", "draft_rate", IGNORE},
-    "x": {"speedup", IGNORE, "condition"},
-    "%": {"relative", "acceptance", "gain", "time_change", "position", IGNORE},
-    "pp": {IGNORE},
-    "ms": {"token_time", "wall_time", "decode_time", "step_time", IGNORE},
-    "mspt": {"token_time", IGNORE},
-    "msps": {"step_time", IGNORE},
-    "tps": {"tau", "accepted_per_step", IGNORE},
-    "size": {"size", IGNORE},
-    "tok": {"tokens", "drafted", "accepted", "gamma", IGNORE, "tau", "accepted_per_step"},
-    "other": {IGNORE},
-    "big": {IGNORE},
-}
-SHARP = 1.25
-"""Nats per point of evidence."""
-COUNTS = {"tokens", "drafted", "accepted", "steps", "concurrency", "gamma"}
-
-
-SETTING = re.compile(
-    r"\b(?:concurrency|conc|batch(?: size)?|bs|np|users?|parallel|clients|isl|osl|ctx|context|n[- ]?max|k|n|t|temp(?:erature)?|heads|depth|draft[- ]max|draft|gamma|mtp|run|rep|tp|prompt|streams|seqs?|slots?)\s?[-=: ]?\s?\d[\d.,]*k?\b|"
-    r"\b\d[\d.]*k?\s?(?:users?|clients|streams|slots|requests|ctx|context|tokens)\b",
-    re.I,
-)
-"""Words with a number in a heading say under what the column was measured, and not what it holds."""
+    name: str
+    kind: Kind
+    meaning: str = ""
+    """One line; empty: what its name says."""
+    aliases: tuple[str, ...] = ()
+    quantity: str = ""
+    """Empty: it goes straight into the claim."""
+    side: str = ""
+    rival: str = ""
+    """Another quantity that it may as well be."""
+    scale: float = 1.0
+    of_row: bool = False
+    """True of the whole row, whatever its groups are."""
+    everyday: bool = False
+    """A word that also heads columns of something else: its name alone is evidence, not certain."""
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """One candidate: what a stream would be, and how likely before anything is compared."""
+    """One candidate of a stream, and how likely it is before anything is compared."""
 
     quantity: str
-    side: str
-    prior: float
+    side: str = ""
+    """`base`, `sd`, or nothing where the row decides."""
+    prior: float = 0.0
+    """Nats below the best candidate."""
     scale: float = 1.0
     basis: str = ""
+    """Of a speedup: `rate` of decoding or `time` of the whole run."""
     points: float = 0.0
-    """Absolute evidence in the heading, for choosing between a grid and the grid on its side."""
-    """Of a speedup: `rate` of decoding, `time` of the whole; of a share: nothing or `output`."""
+    """Evidence in the heading as such, for choosing between a grid and the grid on its side."""
 
     def __str__(self) -> str:
         return f"{self.quantity}{'.' + self.side if self.side else ''}{'/' + self.basis if self.basis else ''}"
@@ -204,392 +82,514 @@ class Stream:
 
     column: int
     slot: str
+    """`first`, `num`, `den`, `before`, `after`, a unit, or `plain`; the second of a kind has a 2 behind it."""
     heading: str
     values: dict[int, Num]
+    """Row -> number."""
     scope: frozenset[str] = frozenset()
-    candidates: list[Meaning] = field(default_factory=list)
+    """Words of the heading that tell a method or data set."""
+    candidates: list[Meaning] = field(default_factory=list[Meaning])
     mean: bool = False
     own: bool = False
     """Whether it is the first number of its cell."""
+    known: Column | None = None
+    """Of a certain heading, or one that was chosen."""
 
 
-STOP = set(
-    "the of a an in on at per and or to for with by vs x mean median avg average rate pct tok tokens token s ms t decode decoding generation output throughput speed tokps mspt acceptance accept accepted length len "
-    "speedup speed-up draft model max n k ratio time total wall wall-clock latency pred predicted overall result xsign sec seconds tps1 acctps change gain delta spec speculative speculation base baseline vanilla without no off plain none "
-    "ar w/o up run all number num count rates drafted hit tg eval gen mode cache - / = & + tps toks tok/s t/s tk/s clock end e2e end-to-end".split()
-)
+# --- the data ---------------------------------------------------------------------------------------------------------
+
+Test = Callable[["Facts", frozenset[str]], bool]
+"""Of the facts of a stream and the quantities that have been named so far."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Points that count where all tests hold."""
+
+    points: Mapping[str, float]
+    tests: tuple[Test, ...] = ()
+    pattern: re.Pattern[str] | None = None
+    alone: bool = False
+    """It takes the place of all evidence before it."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a quantity may be on closer inspection, at a cost in nats."""
+
+    quantity: str
+    basis: str
+    cost: float
+    sided: bool
+    tests: tuple[Test, ...]
+
+
+@dataclass(frozen=True)
+class Book:
+    """`meanings.toml`, compiled."""
+
+    columns: tuple[Column, ...]
+    conditions: tuple[str, ...]
+    """Columns of text that choose a row's baseline among several."""
+    benchmarks: frozenset[str]
+    """Those that name a benchmark: baselines of others are never put together for it."""
+    words: tuple[Rule, ...]
+    rules: tuple[Rule, ...]
+    checks: tuple[Rule, ...]
+    forms: Mapping[str, tuple[Form, ...]]
+    units: Mapping[str, frozenset[str]]
+    heading_units: Mapping[str, re.Pattern[str]]
+    spellings: tuple[tuple[re.Pattern[str], str], ...]
+    sides: Mapping[str, re.Pattern[str]]
+    texts: Mapping[str, re.Pattern[str]]
+    common: frozenset[str]
+    times: frozenset[str]
+    weights: Mapping[str, float]
+    sharp: float
+    """Nats per point."""
+    chinese: Mapping[str, str]
+    simplified: Mapping[int, int]
+    by_name: Mapping[str, Column]
+    """Columns by name and alias."""
+
+
+def _pattern(given: str | list[str]) -> re.Pattern[str]:
+    return re.compile(given if isinstance(given, str) else "|".join(given), re.I)
+
+
+@lru_cache(maxsize=1)
+def load() -> Book:
+    """The data, read once."""
+    data: dict[str, Any] = tomllib.loads(
+        (resources.files("specmeter.audit.read") / "meanings.toml").read_text(encoding="utf-8")
+    )
+    aliases, texts, chinese = data["aliases"], data["texts"], data["chinese"]
+    columns = tuple(
+        Column(name=name, aliases=tuple(aliases.get(name, ())), **it) for name, it in data["columns"].items()
+    )
+    forms: dict[str, list[Form]] = {}
+    for it in data["forms"]:
+        form = Form(
+            it.get("quantity", it["of"]), it.get("basis", ""), it.get("cost", 0.0), "side" not in it, _tests(it)
+        )
+        forms.setdefault(it["of"], []).append(form)
+    conditions = data["conditions"]
+    return Book(
+        columns=columns,
+        conditions=(*conditions["benchmarks"], *conditions["others"]),
+        benchmarks=frozenset(conditions["benchmarks"]),
+        words=tuple(Rule(it["points"], pattern=_pattern(it["pattern"])) for it in data["words"]),
+        rules=tuple(Rule(it["points"], _tests(it), alone=it.get("alone", False)) for it in data["rules"]),
+        checks=tuple(Rule(it["points"], _tests(it)) for it in data["checks"]),
+        forms={name: tuple(found) for name, found in forms.items()},
+        units={unit: frozenset({*allowed, IGNORE}) for unit, allowed in data["units"].items()},
+        heading_units={unit: _pattern(it) for unit, it in data["heading_units"].items()},
+        spellings=tuple((_pattern(it["pattern"]), it["as"]) for it in data["spellings"]),
+        sides={name: _pattern(it) for name, it in data["sides"].items()},
+        texts={name: _pattern(it) for name, it in texts.items() if name != "common"}
+        | {name: _pattern(it) for name, it in data["scales"].items() if name != "times"},
+        common=frozenset(texts["common"].split()),
+        times=frozenset(data["scales"]["times"]),
+        weights=data["weights"],
+        sharp=data["sharp"],
+        chinese={word: english for english, words in chinese["words"].items() for word in words.split()},
+        simplified=str.maketrans(chinese["traditional"], chinese["simplified"]),
+        by_name={alias: it for it in reversed(columns) for alias in (*it.aliases, it.name)},
+    )
+
+
+def _tests(given: Mapping[str, Any]) -> tuple[Test, ...]:
+    return tuple(_test(text) for text in given.get("when", ()))
+
+
+def _test(text: str) -> Test:
+    """One test: a fact, `unit x`, `has rate`, `middle > 3` or `heading ~ pattern`, `not` before it for the contrary."""
+    plain = text.removeprefix("not ")
+    if plain != text:
+        contrary = _test(plain)
+        return lambda facts, named: not contrary(facts, named)
+    if " ~ " in plain:
+        zone, _, pattern = plain.partition(" ~ ")
+        found = re.compile(pattern, re.I)
+        return lambda facts, _: found.search(getattr(facts, zone)) is not None
+    name, _, rest = plain.partition(" ")
+    if name == "has":
+        return lambda _, named: rest in named
+    if rest[:1] in {"<", ">"}:
+        sign, limit = rest.split()
+        return lambda facts, _: _compare(getattr(facts, name), sign, float(limit))
+    if rest and name in {"unit", "slot", "side"} and plain != "unit in cells":
+        return lambda facts, _: getattr(facts, name) == rest
+    attribute = plain.replace(" ", "_")
+    return lambda facts, _: bool(getattr(facts, attribute))
+
+
+def _compare(value: float, sign: str, limit: float) -> bool:
+    return value > limit if sign == ">" else value < limit if sign == "<" else value <= limit
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def in_english(text: str) -> str:
+    """The text with its Chinese words in English; unchanged where it has none. `unknown` stands for the others.
+
+    Traditional characters are made simplified first. It is read from left to right, the longest known word first;
+    characters that stand in no known word leave a mark, so that nothing is understood by half.
+    """
+    if not re.search(r"[\u3400-\u9fff]", text):
+        return text
+    book, out, at = load(), list[str](), 0
+    text = text.translate(book.simplified)
+    longest = max(map(len, book.chinese))
+    while at < len(text):
+        for size in range(min(longest, len(text) - at), 0, -1):
+            if (word := book.chinese.get(text[at : at + size].lower())) is not None:
+                out.append(f" {word} ")
+                at += size
+                break
+        else:
+            out.append(" unknown " if re.match(r"[\u3400-\u9fff]", text[at]) else text[at])
+            at += 1
+    return "".join(out)
+
+
+@lru_cache(maxsize=4096)
+def norm(text: str) -> str:
+    """A heading in one spelling: lower case, units as words, Chinese words in English."""
+    text = in_english(text[:_LIMIT]).lower().replace("_", " ").replace("‐", "-")
+    for pattern, spelling in load().spellings:
+        text = pattern.sub(spelling, text)
+    return " ".join(text.split())
+
+
+@lru_cache(maxsize=4096)
+def side_of(text: str) -> str:
+    """What words say of the side: `base`, `sd` or nothing."""
+    sides = load().sides
+    text = sides["versus"].sub(" ", in_english(text[: 4 * _LIMIT]).replace("_", " "))
+    text = re.sub(r"\bvanilla (?:sd|spec\w*)", "sd", text, flags=re.I)
+    text = re.sub(r"\bspec\w* (?:decoding )?(?:off|none|no)\b", "baseline", text, flags=re.I)
+    text = re.sub(r"--spec-type\s+none", "off", text)
+    if sides["base"].search(text):
+        weak = sides["weak_base"].search(text) and not sides["strong_base"].search(text)
+        return "sd" if weak and sides["sd"].search(re.sub(r"\bwith\b", " ", text, flags=re.I)) else "base"
+    return "sd" if sides["sd"].search(text) else ""
+
+
+def is_plain(text: str) -> bool:
+    """Whether a method, draft or label says no more than that nothing is drafted."""
+    text = re.sub(r"\([^()]*\)", " ", in_english(text[:160].lower()))
+    text = re.sub(r"\bw/o\b", "without", text)
+    last = text.rpartition("/")[2]  # `target/none`: an arm of a run
+    plain = load().texts["plain"]
+    return any(plain.fullmatch(" ".join(re.findall(r"[a-z0-9]+", part))) for part in (text, last))
+
+
+def requests_at_once(text: str) -> int | None:
+    """How many requests are served at once, where a text says that and nothing else: `np=2`, `4 users`."""
+    found = load().texts["at_once"].fullmatch(text[:_LIMIT].strip("*_` "))
+    return None if found is None else int(found[1] or found[2])
+
+
+def is_overall(text: str) -> bool:
+    """Whether a group sums up the others: `Overall`, `Mean`."""
+    return load().texts["overall"].search(text[:_LIMIT]) is not None
+
+
+def is_task(text: str) -> bool:
+    """Whether a text names a data set, a task, or all of them together."""
+    return len(text) <= _LIMIT and (load().texts["tasks"].search(text) is not None or is_overall(text))
 
 
 def scope_of(heading: str) -> frozenset[str]:
-    words = re.findall(r"[\w.+=]+|[^\x00-\x7f]+", VERSUS.sub(" ", norm(heading)))
-    return frozenset(w for w in words if w not in STOP and not re.fullmatch(r"\W+", w))
+    """Words of a heading that tell of which method or data set it speaks."""
+    words = re.findall(r"[\w.+=]+|[^\x00-\x7f]+", load().sides["versus"].sub(" ", norm(heading)))
+    return frozenset(word for word in words if word not in load().common and not re.fullmatch(r"\W+", word))
 
 
 def split_bracket(heading: str) -> tuple[str, str]:
-    m = re.search(r"\(([^()]*)\)\s*$", heading)
-    return (heading[: m.start()].strip(), m[1]) if m and heading[: m.start()].strip() else (heading, "")
+    """A heading and what stands in parentheses at its end."""
+    found = re.search(r"\(([^()]*)\)\s*$", heading[:_LIMIT])
+    main = heading[: found.start()].strip() if found else ""
+    return (main, found[1]) if found and main else (heading, "")
 
 
-def streams_of(grid: Grid) -> list[Stream]:
-    """The numbers of a grid, sorted into streams with their candidates."""
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+
+def column_named(name: str) -> Column | None:
+    """The column of that canonical name."""
+    found = load().by_name.get(name)
+    return found if found is not None and found.name == name else None
+
+
+def known_column(heading: str) -> Column | None:
+    """The column of that name or alias, however it is written: of columns of text, and as evidence."""
+    words = re.findall(r"[a-z0-9αγτ.]+", in_english(heading[:_LIMIT]).lower())
+    return load().by_name.get("_".join(words))
+
+
+def canonical(heading: str) -> Column | None:
+    """The column of a heading that leaves no doubt: a canonical name, or another name of what has no rivals."""
+    found = known_column(heading)
+    if found is None or found.everyday or found.kind == "text":
+        return None
+    alone = found.quantity in {"", "condition", IGNORE}
+    return found if alone or found.name == heading.strip().lower() else None
+
+
+def name_of(meaning: Meaning) -> str:
+    """The canonical name of a meaning."""
+    quantity = "relative" if meaning.quantity == "speedup" and meaning.scale != 1.0 else meaning.quantity
+    side = "base" if meaning.side == "base" else ""
+    names = [it for it in load().columns if it.quantity == quantity and not it.rival]
+    return next((it.name for it in names if it.side == side), names[0].name if names else IGNORE)
+
+
+# --- streams ----------------------------------------------------------------------------------------------------------
+
+
+def streams_of(grid: Grid, chosen: Mapping[str, str] | None = None) -> list[Stream]:
+    """The numbers of a grid, sorted into streams with their candidates; `chosen` maps names of columns to canonical ones."""
+    page = Page(grid)
     out: list[Stream] = []
-    for c, heading in enumerate(grid.head):
-        cells = {r: row[c] for r, row in enumerate(grid.rows) if row[c] and not EMPTY.fullmatch(row[c])}
+    for at, heading in enumerate(grid.head):
+        cells = {r: row[at] for r, row in enumerate(grid.rows) if row[at] and not EMPTY.fullmatch(row[at])}
         numeric = {r: numbers(cell) for r, cell in cells.items() if is_number(cell)}
-        if not numeric or len(numeric) * 2 < len(cells) and len(numeric) < 2:
+        few = len(numeric) * 3 < len(cells) or (len(numeric) * 2 < len(cells) and len(numeric) < 2)
+        if not numeric or few:
             continue
-        if len(numeric) * 3 < len(cells):
-            continue
-        main, bracket = split_bracket(heading)
-        slots: dict[str, dict[int, Num]] = {}
-        firsts = [nums[0].unit for nums in numeric.values() if nums[0].unit]
-        usual = max(set(firsts), key=firsts.count) if firsts else ""
-        for r, nums in numeric.items():
-            seen: dict[str, int] = {}
-            for n, num in enumerate(nums):
-                kind = (
-                    "first"
-                    if n == 0 and num.role not in {"num"}
-                    else (num.role if num.role in {"num", "den", "before", "after"} else (num.unit or "plain"))
-                )
-                if n == 0 and num.role == "before":
-                    kind = "before"
-                elif (
-                    kind == "first"
-                    and num.unit
-                    and num.unit != usual
-                    and {num.unit, usual} & {"rate", "ms", "size", "mspt"}
-                ):
-                    kind = "first " + num.unit
-                seen[kind] = seen.get(kind, 0) + 1
-                key = kind if seen[kind] == 1 else f"{kind}{seen[kind]}"
-                slots.setdefault(key, {})[r] = num
+        slots = _slots(numeric)
         for slot, values in slots.items():
-            if slot != "first" and slot not in {"num", "before", "after", "den"} and len(values) < 1:
-                continue
-            words = " ".join(num.words for num in values.values() if num.words)
-            text = heading
-            if slot.split()[0] not in {"first", "num", "before"} and len(slots) > 1:
-                text = bracket if bracket and len(bracket) > 2 else ""
-            stream = Stream(
-                c, slot, heading, values, scope_of(heading), own=slot.split()[0] in {"first", "num", "before"}
-            )
-            stream.mean = bool(re.search(r"\bmean|\bavg|average|median|平均|\bp50", norm(heading + " " + words)))
-            stream.candidates = candidates(stream, text, words, bracket, grid, slots)
+            own = slot.split()[0] in {"first", "num", "before"}
+            name = (chosen or {}).get(column_name(heading, "" if own else slot))
+            known = column_named(name) or column_named("condition") if name else canonical(heading) if own else None
+            stream = Stream(at, slot, heading, values, scope_of(heading), own=own, known=known)
+            facts = Facts(stream, page, several=len(slots) > 1, nested=_nested(slots))
+            stream.mean = load().texts["mean"].search(facts.said) is not None
+            stream.candidates = candidates(facts)
             out.append(stream)
     return _sides_by_others(out)
 
 
+def _slots(numeric: Mapping[int, list[Num]]) -> dict[str, dict[int, Num]]:
+    """Place -> row -> number. A first number of another kind than the others' has a place of its own."""
+    slots: dict[str, dict[int, Num]] = {}
+    firsts = [found[0].unit for found in numeric.values() if found[0].unit]
+    usual = max(dict.fromkeys(firsts), key=lambda unit: (firsts.count(unit), unit == "rate")) if firsts else ""
+    for r, found in numeric.items():
+        seen: dict[str, int] = {}
+        for n, num in enumerate(found):
+            roles = {"num", "den", "before", "after"}
+            kind = num.role if num.role in roles else num.unit or "plain"
+            if n == 0 and num.role not in {"num", "before"}:
+                apart = num.unit not in {"", usual} and {num.unit, usual} & {"rate", "ms", "size", "mspt"}
+                kind = f"first {num.unit}" if apart else "first"
+            seen[kind] = seen.get(kind, 0) + 1
+            slots.setdefault(kind if seen[kind] == 1 else f"{kind}{seen[kind]}", {})[r] = num
+    return slots
+
+
+def _nested(slots: Mapping[str, Mapping[int, Num]]) -> bool:
+    """Whether a bracket of the heading speaks of numbers in brackets: `tok/s (speedup)` above `223.3 (1.41x)`."""
+    return len(slots) > 1 and any(num.bracket for values in slots.values() for num in values.values())
+
+
 def _sides_by_others(streams: list[Stream]) -> list[Stream]:
-    """A speed that no word calls plain may be the baseline of one that a word calls drafted, and the other way round."""
-    tops = [s.candidates[0] for s in streams]
+    """A speed without a side may be the baseline of one with drafts, and the other way round."""
+    tops = [stream.candidates[0] for stream in streams]
     for quantity in ("rate", "token_time", "wall_time", "decode_time"):
-        sides = {m.side for m in tops if m.quantity == quantity}
+        sides = {meaning.side for meaning in tops if meaning.quantity == quantity}
         for other, own in (("sd", "base"), ("base", "sd")):
             if other in sides and own not in sides and "" in sides:
-                for s, m in zip(streams, tops):
-                    if m.quantity == quantity and not m.side:
-                        s.candidates.append(replace(m, side=own, prior=-1.0))
+                for stream, meaning in zip(streams, tops, strict=True):
+                    if meaning.quantity == quantity and not meaning.side and stream.known is None:
+                        stream.candidates.append(replace(meaning, side=own, prior=-1.0))
     return streams
 
 
-def candidates(
-    stream: Stream, text: str, words: str, bracket: str, grid: Grid, slots: dict[str, dict[int, Num]]
-) -> list[Meaning]:
-    """What a stream may mean, best first, at most five, with log priors that sum to about one."""
-    values = list(stream.values.values())
-    said = [num.unit for num in values if num.unit]
-    unit = max(set(said), key=said.count) if said else ""
-    heading = norm(stream.heading)
-    head = norm(text)
-    main, inside = split_bracket(head)
-    own_unit = unit
-    if not unit and stream.own:
-        unit = heading_unit(stream.heading)
-    middle = statistics.median(abs(num.value) for num in values)
-    score: dict[str, float] = {IGNORE: 1.0}
+class Page:
+    """What the streams of a grid share."""
 
-    def add(evidence: dict[str, float], weight: float) -> None:
-        for quantity, points in evidence.items():
+    def __init__(self, grid: Grid) -> None:
+        self.kind = grid.kind
+        self.above = f"{norm(grid.context.rpartition(chr(10))[2][-_LIMIT:])} {norm(grid.head[0] if grid.head else '')}"
+        words = [cell for row in grid.rows[:12] for cell in row if not is_number(cell)]
+        self.words = " ".join([grid.context[-2000:], *words])
+        self.rates = any("tokps" in norm(heading) for heading in grid.head)
+        columns = range(len(grid.head))
+        self.beside = " ; ".join(norm(heading) for heading in grid.head[:64])
+        self.ones = any(all(re.fullmatch(r"1(\.0*)?x?", row[at]) for row in grid.rows) for at in columns)
+
+
+class Facts:
+    """What tests ask about a stream, by the names in `meanings.toml`."""
+
+    def __init__(self, stream: Stream, page: Page, *, several: bool, nested: bool) -> None:
+        self.stream, self.page, self.slot, self.own = stream, page, stream.slot.rstrip("23456789"), stream.own
+        self.second = not stream.own and self.slot not in {"den", "after"}
+        values = list(stream.values.values())
+        bracket = split_bracket(stream.heading)[1]
+        self.heading = norm(stream.heading)
+        self.words = norm(" ".join(num.words for num in values[:12] if num.words))
+        self.said = f"{self.heading} {self.words}"
+        text = self.heading if stream.own or self.slot == "num" or not several else norm(bracket[:_LIMIT])
+        text = "" if text is not self.heading and len(bracket) <= 2 else text
+        main, inside = split_bracket(text)
+        self.main = load().texts["setting"].sub(" ", main)
+        self.inside = "" if stream.own and nested else inside
+        units = [num.unit for num in values if num.unit]
+        self.unit = max(dict.fromkeys(units), key=units.count) if units else ""
+        self.unit_in_cells = bool(self.unit)
+        if not self.unit and stream.own:
+            found = (unit for unit, pattern in load().heading_units.items() if pattern.search(self.heading))
+            self.unit = next(found, "")
+        self.middle = statistics.median(abs(num.value) for num in values)
+        self.least = min(num.hi for num in values)
+        self.whole = all(num.value.is_integer() for num in values)
+        self.signed = 2 * sum(num.signed for num in values) > len(values)
+        self.any_signed = any(num.signed for num in values)
+        self.negative = any(num.value < 0 for num in values)
+        self.side = {"before": "base", "after": "sd"}.get(self.slot) or side_of(stream.heading)
+        self.above, self.rates, self.beside = page.above, page.rates, page.beside
+        known = known_column(stream.heading)
+        name = re.sub(r"[^a-z0-9]+", "_", stream.heading[:_LIMIT].lower()).strip("_")
+        self.label = name in load().conditions or (known is not None and known.kind == "text")
+        """The heading is that of a column of words."""
+        self.ones = page.ones and 0.2 < self.middle < 12
+        self.bare = False
+        """The heading names only a method or data set; decided when words and units have had their say."""
+
+    @cached_property
+    def table(self) -> str:
+        """The heading, the text above the table and the words in its rows."""
+        return f"{self.stream.heading} {self.page.words}"
+
+
+def evidence(facts: Facts) -> list[tuple[Rule, float]]:
+    """The rules that hold of a stream, each with its weight."""
+    book = load()
+    found: list[tuple[Rule, float]] = [(_START, 1.0)]
+    for rule in book.words:
+        assert rule.pattern is not None
+        if rule.pattern.search(facts.main):
+            found.append((rule, 1.0))
+        elif facts.inside and rule.pattern.search(facts.inside):
+            found.append((rule, book.weights["bracket"]))
+        if facts.words and rule.pattern.search(facts.words):
+            found.append((rule, book.weights["own_words" if facts.own else "words"]))
+    named = frozenset(tally(found))
+    for rule in book.rules:
+        if all(test(facts, named) for test in rule.tests):
+            found = [] if rule.alone else found
+            found.append((rule, 1.0))
+    score = tally(found, allowed(facts, tally(found)))
+    facts.bare = not facts.unit and facts.own and facts.page.kind != "prose"
+    facts.bare &= all(points <= 2 for quantity, points in score.items() if quantity != IGNORE)
+    facts.bare &= bool(
+        facts.side or ((facts.stream.scope or is_overall(facts.main)) and not facts.rates and facts.page.kind != "csv")
+    )
+    named = frozenset(score)
+    return found + [(rule, 1.0) for rule in book.checks if all(test(facts, named) for test in rule.tests)]
+
+
+_START = Rule({IGNORE: 1.0})
+
+
+def tally(found: Iterable[tuple[Rule, float]], within: frozenset[str] | None = None) -> dict[str, float]:
+    """Points of each quantity that something speaks for."""
+    score: dict[str, float] = {}
+    named: set[str] = set()
+    for rule, weight in found:
+        for quantity, points in rule.points.items():
             score[quantity] = score.get(quantity, 0.0) + points * weight
+            if points > 0:
+                named.add(quantity)
+    return {it: points for it, points in score.items() if it in named and (within is None or it in within)}
 
-    main = SETTING.sub(" ", main)
-    for pattern, evidence in WORDS:
-        if re.search(pattern, main):
-            add(evidence, 1.0)
-        elif (
-            inside
-            and re.search(pattern, inside)
-            and not (
-                stream.own and len(slots) > 1 and any(n.bracket for values_ in slots.values() for n in values_.values())
-            )
-        ):
-            add(evidence, 0.45)
-    if words:
-        for pattern, evidence in WORDS:
-            if re.search(pattern, norm(words)):
-                add(evidence, 0.6 if stream.own else 1.0)
-    if not stream.own:  # a second number of a cell
-        if stream.slot == "den":
-            score = (
-                {"drafted": 5.0, IGNORE: 1.0}
-                if re.search("accept|acc|draft", heading + norm(words))
-                else {IGNORE: 3.0, "drafted": 1.0}
-            )
-        elif stream.slot == "after":
-            score = (
-                {"rate": 3.0, "token_time": 1.0, IGNORE: 1.0}
-                if unit in {"", "rate"}
-                else {"token_time": 2.0, "wall_time": 2.0, IGNORE: 1.5}
-            )
-        elif unit in {"%", ""} and re.search("pos", heading):
-            add({"position": 8.0}, 1.0)
-        elif unit == "%":
-            add({"acceptance": 2.0, "gain": 2.0}, 1.0)
-            signed = sum(num.signed for num in values) * 2 > len(values)
-            add({"gain": 4.0} if signed else {"acceptance": 1.0}, 1.0)
-            if re.search("accept|acc", norm(words) + heading):
-                add({"acceptance": 3.0, "gain": -2.0 if not signed else 0}, 1.0)
-        elif unit == "x":
-            add({"speedup": 4.0}, 1.0)
-    if stream.slot == "num":
-        if re.search("accept|acc|draft", heading + norm(words)):
-            add({"accepted": 5.0, "tau": 0.5, "acceptance": -4.0}, 1.0)
-        elif re.search(r"mean|std|±", heading):
-            add({"rate": 1.0}, 1.0)
-        else:
-            add({IGNORE: 3.0}, 1.0)
-    # units
-    if unit == "rate":
-        for q in ("prompt_rate", "other_rate"):
-            if q in score:
-                add({q: 5.0}, 1.0)
-        add({"rate": 6.0 if own_unit else 4.0, "draft_rate": 1.0 if "draft" in heading else -9.0}, 1.0)
-        score.setdefault("rate", 1.0)
-    elif unit == "x":
-        add({"speedup": 4.0}, 1.0)
-    elif unit == "%":
-        signed = sum(num.signed for num in values) * 2 > len(values) or any(num.value < 0 for num in values)
-        add(
-            {
-                "acceptance": 1.0 if not signed else -4.0,
-                "gain": 3.5 if signed else 0.5,
-                "time_change": 1.0 if signed else -1.0,
-            },
-            1.0,
-        )
-    elif unit == "ms":
-        add({"wall_time": 2.0, "token_time": 1.0}, 1.0)
-        if re.search("ttft|first", heading):
-            add({IGNORE: 4.0}, 1.0)
-    elif unit == "mspt":
-        add({"token_time": 5.0}, 1.0)
-    elif unit == "msps":
-        add({"step_time": 5.0}, 1.0)
-    elif unit == "size":
-        add({"size": 5.0 if re.search(r"size|weights|file|model", heading) else 0.0, IGNORE: 1.0}, 1.0)
-    elif unit == "tok":
-        add({"tokens": 2.0}, 1.0)
-    elif unit == "tps":
-        add({"tau": 5.0, "accepted_per_step": 3.5}, 1.0)
-    allowed = BY_UNIT.get(unit)
-    kept = {q: s for q, s in score.items() if q in (allowed or ())}
-    if allowed and (own_unit or max((s for q, s in kept.items() if q != IGNORE), default=0) + 1 >= max(score.values())):
-        score = {q: s for q, s in score.items() if q in allowed}
-    if not unit and stream.own and grid.kind != "prose" and not any(q != IGNORE and s > 2 for q, s in score.items()):
-        # nothing but names of methods or data sets over it: the text above may say what the cells are
-        if (
-            side_of(stream.heading)
-            or stream.scope
-            and not any("tokps" in norm(h) for h in grid.head)
-            and grid.kind != "csv"
-        ):
-            said_above = norm(grid.context.split("\n")[-1] if grid.context else "") + " " + norm(grid.head[0])
-            hint = {"rate": 1.5, "token_time": -0.5, "speedup": 0.5 if 0.5 < middle < 10 else -3}
-            if (
-                any(all(re.fullmatch(r"1(\.0*)?x?", row[c]) for row in grid.rows) for c in range(len(grid.head)))
-                and 0.2 < middle < 12
-            ):
-                hint = {"speedup": 5.0}
-            elif side_of(stream.heading):
-                hint["rate"] += 2.0 if re.search("baseline|no |without|vanilla", heading) else 1.0
-                hint["rate"] += 1.0 if any("tokps" in norm(h) for h in grid.head) else 0.0
-            if re.search("tokps|throughput|speed(?! ?up)", said_above):
-                hint["rate"] += 3
-            if re.search("mspt|tpot", said_above):
-                hint["token_time"] += 4
-            if re.search("speed ?-?up", said_above):
-                hint["speedup"] += 3
-            if re.search("accept|acc", said_above):
-                hint = {"acceptance": 1.0, "tau": 1.0 if middle > 1 else -2.0}
-            add(hint, 1.0)
-    if re.search(r"accept|acc\b|hit rate", main):
-        score.pop("rate", None)
-    # what the sizes of the numbers say
-    whole = all(float(num.value).is_integer() for num in values)
-    if "acceptance" in score:
-        if unit != "%" and middle > 1.3 and not re.search(r"pct|rate", heading) and middle < 20:
-            score["acceptance"] -= 2.5
-            add({"tau": 4.0, "accepted_per_step": 3.0}, 1.0)
-        if middle > 110:
-            score["acceptance"] -= 6
-            add({"accepted": 3.0}, 1.0)
-    for quantity in ("tau", "accepted_per_step"):
-        if quantity in score:
-            if middle > 40 or middle < 0.02 or unit == "%":
-                score[quantity] -= 6
-            if quantity == "tau" and min((n.hi for n in values), default=1) < 0.97:
-                score[quantity] -= 6
-            if CONTRARY.search(
-                " ".join(
-                    [stream.heading, grid.context, *[c for row in grid.rows[:12] for c in row if not is_number(c)]]
-                )
-            ):
-                score[quantity] += 4 if quantity == "accepted_per_step" else -4
-    if "speedup" in score and (middle > 30 or unit == "%"):
-        score["speedup"] -= 6
-    if "speedup" in score and not unit and any(num.signed for num in values) and any(num.value < 0 for num in values):
-        score["speedup"] -= 6
-    if "gain" in score and unit not in {"%"} and "pct" not in heading and not any(num.signed for num in values):
-        score["gain"] -= 5
-    if "gamma" in score and (middle > 130 or not whole):
-        score["gamma"] -= 6
-    if (
-        "gamma" in score
-        and re.fullmatch("k|top-?k|width", heading)
-        and re.search(r"eagle|medusa|hass|tree|hydra", " ".join(c for row in grid.rows[:12] for c in row), re.I)
-    ):
-        add({"condition": score["gamma"] - 1}, 1.0)
-    if "drafted" in score and "gamma" in score and whole:
-        for quantity, points in (
-            [("gamma", 3.0 if middle <= 24 else 0.5), ("drafted", -2.0 if middle <= 16 else 0.0)]
-            if middle <= 64
-            else [("drafted", 3.0)]
-        ):
-            score[quantity] += points
-    for quantity in COUNTS & set(score):
-        if not whole and quantity != "tokens":
-            score[quantity] -= 4 if quantity != "accepted" or middle < 1.5 else 2
-    if "accepted" in score and "acceptance" in score and whole and middle > 1 and unit != "%":
-        score["accepted"] += 2
-        score["acceptance"] -= 2
-    if "accepted" in score and unit == "%":
-        score.pop("accepted")
-    if re.search(r"p9\d|\bstd|\bmin\b|\bmax\b(?! |-)|peak|\bci\b", heading) and not re.search(
-        "n max|n-max|draft max", heading
-    ):
-        score[IGNORE] += 5
-    if (
-        "rate" in score
-        and re.search(
-            r"\bdraft(er)?( model)?( only| alone)? (tokps|speed|rate|throughput|t/s)|draft (only|alone)", heading
-        )
-        and not re.search("with|no |without|w/o|max|n-max|acc|spec", heading)
-    ):
-        score["draft_rate"] = score["rate"] + 0.5
+
+def allowed(facts: Facts, score: Mapping[str, float]) -> frozenset[str] | None:
+    """Quantities that the unit allows; None: all. A unit of the heading counts only if it fits what the words say."""
+    within = load().units.get(facts.unit)
+    if within is None or facts.unit_in_cells:
+        return within
+    kept = max((points for it, points in score.items() if it in within - {IGNORE}), default=0.0)
+    return within if kept + 1 >= max(score.values(), default=0.0) else None
+
+
+def candidates(facts: Facts) -> list[Meaning]:
+    """What a stream may mean, the best first."""
+    if (known := facts.stream.known) is not None:
+        return _certain(known, facts)
+    found = evidence(facts)
+    score = tally(found, allowed(facts, tally(found)))
+    score.setdefault(IGNORE, 1.0)
     ranked = sorted(score.items(), key=lambda it: -it[1])[:4]
-    top = ranked[0][1]
-    side = {"before": "base", "after": "sd"}.get(stream.slot) or side_of(stream.heading)
+    top, sharp = ranked[0][1], load().sharp
+    out = [
+        replace(form, points=min(points, 6.0))
+        for quantity, points in ranked
+        if (points - top) * sharp >= -FARTHEST
+        for form in forms(quantity, (points - top) * sharp, facts)
+    ]
+    if all(meaning.quantity != IGNORE for meaning in out):
+        out.append(Meaning(IGNORE, "", max(-FARTHEST, (score[IGNORE] - top) * sharp)))
+    unique: dict[Meaning, Meaning] = {}
+    for meaning in sorted(out, key=lambda it: -it.prior):
+        unique.setdefault(replace(meaning, prior=0.0, points=0.0), meaning)
+    return list(unique.values())[:MOST]
+
+
+def _certain(column: Column, facts: Facts) -> list[Meaning]:
+    """The candidates of a column that is known: its forms, in its own scale."""
+    if not column.quantity:
+        return [Meaning(IGNORE, points=6.0)]
     out: list[Meaning] = []
-    for quantity, points in ranked:
-        prior = (points - top) * SHARP
-        if prior < -7.5:
-            continue
-        out += [
-            replace(m, points=min(points, 6.0)) for m in _sides(quantity, side, prior, stream, unit, middle, heading)
-        ]
-    if all(m.quantity != IGNORE for m in out):
-        out.append(Meaning(IGNORE, "", max(-7.5, (score.get(IGNORE, 1.0) - top) * SHARP)))
-    unique: dict[tuple[str, str, float, str], Meaning] = {}
-    for m in sorted(out, key=lambda m: -m.prior):
-        unique.setdefault((m.quantity, m.side, m.scale, m.basis), m)
-    return list(unique.values())[:6]
-
-
-def heading_unit(heading: str) -> str:
-    h = norm(heading)
-    for unit, pattern in (
-        ("rate", "tokps"),
-        ("mspt", "mspt"),
-        ("msps", "msps"),
-        ("tps", "tps1"),
-        ("%", r"\(? ?pct\b|percent"),
-        ("ms", r"\((?:ms|s|sec|seconds|min)\)|\b(ms|sec|seconds)$| s$|tpot|\blatency s\b"),
-        ("size", r"\b(gb|gib|mb|mib)\b"),
-        ("x", "xsign"),
-    ):
-        if re.search(pattern, h):
-            return unit
-    return ""
-
-
-def _sides(
-    quantity: str, side: str, prior: float, stream: Stream, unit: str, middle: float, heading: str
-) -> list[Meaning]:
-    """A quantity with its sides, scales and bases."""
-    if quantity == IGNORE or quantity in {"prompt_rate", "other_rate", "condition", "concurrency", "size"}:
-        return [Meaning(quantity, "", prior)]
-    if quantity in {"gamma", "accepted_per_step", "drafted", "accepted", "steps", "draft_rate", "tau"}:
-        return [Meaning(quantity, "", prior)]
-    if quantity == "relative":
-        return [Meaning("speedup", "", prior, 0.01 if middle > 20 else 1.0, "rate")]
-    if quantity == "steps_per_s":
-        return [Meaning("steps_per_s", side, prior)]
-    if quantity in {"token_time", "wall_time", "decode_time", "step_time"}:
-        scale = 1.0
-        if unit in {"ms", "", "mspt"} and not any(n.unit for n in stream.values.values()):
-            scale = (
-                60000.0
-                if re.search(r"\(min\)", heading)
-                else 1000.0
-                if re.search(r"\bs\b|\bsec|second", heading) and not re.search(r"\bms\b|mspt", heading)
-                else 1.0
-            )
-        out = [Meaning(quantity, side, prior, scale)]
-        if quantity == "wall_time":
-            out.append(
-                Meaning(
-                    "decode_time",
-                    side,
-                    prior - (0.7 if not re.search("wall|e2e|end.to.end|latency|load", heading) else 3.0),
-                    scale,
-                )
-            )
-        if quantity == "decode_time":
-            out.append(Meaning("wall_time", side, prior - 4.0, scale))
-        return out
-    if quantity in {"acceptance", "position"}:
-        percent = unit == "%" or "pct" in heading or "percent" in heading
-        scale = 0.01 if percent or middle > 1.3 else 1.0
-        if quantity == "position":
-            return [Meaning("position", "", prior, scale)]
-        if percent and unit != "%" or percent and not any(n.unit == "%" for n in stream.values.values()):
-            if middle <= 1.0:
-                return [Meaning("acceptance", "", prior, 1.0), Meaning("acceptance", "", prior - 2.0, 0.01)]
-        return [Meaning("acceptance", "", prior, scale)]
-    if quantity == "speedup":
-        whole = bool(re.search(r"wall|e2e|end.to.end|latency|total|request", heading))
-        tokens = bool(re.search("decode|tokps|tps|throughput|generation|tg", heading))
-        close = not stream.own
-        return [
-            Meaning("speedup", "", prior - (1.6 if whole else 0.0), 1.0, "rate"),
-            Meaning("speedup", "", prior - (0.0 if whole else 5.0 if close or tokens else 3.2), 1.0, "time"),
-        ]
-    if quantity == "gain":
-        return [
-            Meaning("gain", "", prior, 0.01, "rate"),
-            Meaning("gain", "", prior - (2.0 if stream.own else 5.0), 0.01, "time"),
-        ]
-    if quantity == "time_change":
-        return [Meaning("time_change", "", prior, 0.01)]
-    out = [Meaning(quantity, side, prior)]
-    if quantity == "rate" and side and not re.search("baseline|without|no |vanilla", heading):
-        out.append(Meaning(quantity, "", prior - 3.5))
-    if (
-        quantity == "rate"
-        and re.search(r"\bdraft\b", heading)
-        and side == "sd"
-        and not re.search(r"with|\+|spec", heading)
-    ):
-        out.append(Meaning("draft_rate", "", prior - 2.0))
+    for quantity in filter(None, (column.quantity, column.rival)):
+        side = column.side or ("" if quantity not in SIDED else facts.side)
+        facts.side = column.side
+        out += [replace(form, side=side and form.side, points=6.0) for form in forms(quantity, 0.0, facts)]
+    same = {column.quantity, column.rival, *(["speedup"] if column.quantity == "relative" else [])}
+    out = [it for it in out if it.quantity in same]
+    if column.kind == "share":
+        out = [replace(it, scale=column.scale) for it in out]
     return out
+
+
+def forms(quantity: str, prior: float, facts: Facts) -> list[Meaning]:
+    """A quantity with its side and scale, and what it may be as well."""
+    scales = _scales(quantity, facts)
+    side = facts.side if quantity in SIDED else ""
+    given = load().forms.get(quantity)
+    if given is None:
+        return [Meaning(quantity, side, prior - cost, scale) for scale, cost in scales]
+    out: list[Meaning] = []
+    for form in given:
+        if all(test(facts, frozenset()) for test in form.tests):
+            mine = side if form.sided and form.quantity in SIDED else ""
+            out += [Meaning(form.quantity, mine, prior - form.cost - cost, scale, form.basis) for scale, cost in scales]
+    return out
+
+
+def _scales(quantity: str, facts: Facts) -> list[tuple[float, float]]:
+    """(scale, cost in nats) of numbers: to milliseconds, or to a share."""
+    texts = load().texts
+    if quantity in load().times:
+        if facts.unit_in_cells or facts.unit not in {"ms", "", "mspt"}:
+            return [(1.0, 0.0)]
+        if texts["minutes"].search(facts.heading):
+            return [(60000.0, 0.0)]
+        seconds = texts["seconds"].search(facts.heading) and not texts["milliseconds"].search(facts.heading)
+        return [(1000.0 if seconds else 1.0, 0.0)]
+    if quantity in {"gain", "time_change"}:
+        return [(0.01, 0.0)]
+    if quantity == "relative":
+        return [(0.01 if facts.middle > 20 else 1.0, 0.0)]
+    if quantity in {"acceptance", "position"}:
+        percent = facts.unit == "%" or texts["percent"].search(facts.heading) is not None
+        in_cells = any(num.unit == "%" for num in facts.stream.values.values())
+        if percent and not in_cells and facts.middle <= 1.0:
+            return [(1.0, 0.0), (0.01, 2.0)] if quantity == "acceptance" else [(0.01, 0.0)]
+        return [(0.01 if percent or facts.middle > 1.3 else 1.0, 0.0)]
+    return [(1.0, 0.0)]

@@ -1,0 +1,234 @@
+"""JSON -> tables: lists of objects, JSON Lines, and results that are kept in a tree.
+
+Objects with numbers are rows. An object within a row adds columns (`timing decode_s`), unless it has siblings like
+itself: then each is a row, named by its key (`{"9B_Q8": {...}, ...}`). Words of the objects around a row, and numbers
+of those that describe it (`config`), are columns of it, and so is each key or position around it that varies.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+from specmeter.audit.read.cells import MAX_COLUMNS, MAX_ROWS, Table, clean
+from specmeter.audit.read.document import parse_json, read_objects
+from specmeter.errors import UsageError
+from specmeter.messages import Message
+
+_DEPTH = 12
+_DESCRIBES = re.compile(
+    r"metadata|meta|hardware|machine|environment|env|\w*config\w*|system|\w*param(?:eter)?s|\w*settings|\w*options"
+    r"|\w*args|factors|variant|speculative_config",
+    re.I,
+)
+"""Keys of objects that describe what lies next to them."""
+_SETTING = re.compile(
+    r"gamma|k|n|tp|bs|\w*(?:batch|concurren|n_max|draft_len|num_spec|num_draft|draft_tokens|temperature|steps|topk"
+    r"|context|threads|users|depth)\w*",
+    re.I,
+)
+"""Keys of numbers that hold for the rows below."""
+_SPEEDS = re.compile(r"\w*(?:baselines?|speeds?|tps|tok_s|tok/s|tokens_per_second|throughput|speed_?ups?)", re.I)
+"""Keys of an object whose numbers are all of that kind, each under the name of what was measured."""
+_LEVELS = re.compile(r"(model|method|config|task|dataset|prompt|arm|mode|engine|device|gpu|concurrency|target)s?", re.I)
+_LONGEST_LIST = 32
+_WORDS = 160
+"""Characters of a text in a row."""
+
+Item = Mapping[str, object]
+Cells = dict[str, str]
+
+
+def read_json(text: str, path: Path) -> list[Table]:
+    """The tables of a JSON text. Raises `UsageError` for one that is broken, saying where."""
+    tree = _Tree(path)
+    whole = parse_json(text)
+    faults: list[tuple[str, Message]] = []
+    if isinstance(whole, Message):
+        for place, item in read_objects(text, path):
+            if isinstance(item, Message):
+                faults.append((place, item))
+            else:
+                tree.walk(item, {}, (), place)
+    elif isinstance(whole, (dict, list)):
+        tree.walk(cast("object", whole), {}, ())
+    else:
+        raise UsageError(f"{path}: JSON, but no object or list of objects", fix='write [{"speedup": 1.2, ...}, ...]')
+    found = list(tree.tables())
+    if found:
+        found[0].faults += faults
+    return found
+
+
+_OPENS = re.compile(r"^[^\n{\[]{0,80}?(?=\{\s*\"|\[\s*\{)", re.M)
+_MOST_TRIES = 200
+
+
+def pasted_json(text: str, path: Path) -> list[Table]:
+    """The tables of JSON objects that stand in a text, each on lines of its own."""
+    decoder = json.JSONDecoder()
+    found: list[Table] = []
+    at = tries = 0
+    while tries < _MOST_TRIES and (opens := _OPENS.search(text, at)) is not None:
+        tries += 1
+        try:
+            value, at = decoder.raw_decode(text, opens.end())
+        except (ValueError, RecursionError):
+            at = text.find("\n", opens.end()) + 1 or len(text)
+            continue
+        tree = _Tree(path)
+        tree.walk(value, {}, (), f"line {text.count(chr(10), 0, opens.end()) + 1}")
+        found += tree.tables()
+    return found
+
+
+@dataclass
+class _Row:
+    keys: tuple[str, ...]
+    cells: Cells
+    around: Cells
+    place: str
+
+
+@dataclass
+class _Tree:
+    path: Path
+    rows: list[_Row] = field(default_factory=list[_Row])
+
+    def walk(self, node: object, around: Cells, keys: tuple[str, ...], place: str = "") -> None:
+        """Every object at or below a node that is a row; `around`: what holds for it from outside."""
+        if len(keys) > _DEPTH:
+            return
+        if isinstance(node, list):
+            for number, item in enumerate(cast("list[object]", node), start=1):
+                if isinstance(item, (dict, list)):
+                    self.walk(cast("object", item), around, (*keys, f"#{number}"), place)
+        if not isinstance(node, dict):
+            return
+        item = {str(key): value for key, value in cast("dict[object, object]", node).items()}
+        inner = {key: cast("Item", value) for key, value in item.items() if isinstance(value, dict)}
+        told = {
+            key: cell for name in inner if _DESCRIBES.fullmatch(name) for key, cell in _leaves(inner[name], 0).items()
+        }
+        own = {key: cell for key, value in item.items() if (cell := _cell(value)) is not None}
+        own |= {f"{key} {number}": cell for key in item for number, cell in _listed(key, item[key])}
+        parts, below = self._divided({key: it for key, it in inner.items() if not _DESCRIBES.fullmatch(key)}, own, keys)
+        if keys and _SPEEDS.fullmatch(keys[-1]) and len(own) == len(item) > 1 and not any(map(_SPEEDS.fullmatch, own)):
+            for key, cell in own.items():
+                self._add(_Row((*keys, key), {keys[-1]: cell}, around, place))
+            return
+        cells = told | own | parts
+        if any(_is_measure(key, cell) for key, cell in (own | parts).items()):
+            self._add(_Row(keys, cells, around, place))
+        passed = around | told | {key: cell for key, cell in own.items() if not _is_measure(key, cell)}
+        for key in below:
+            self.walk(item[key], passed, (*keys, key), place)
+        for key, value in item.items():
+            if isinstance(value, list):
+                self.walk(cast("object", value), passed, (*keys, key), place)
+
+    def _divided(self, inner: dict[str, Item], own: Cells, keys: tuple[str, ...]) -> tuple[Cells, list[str]]:
+        """(columns that inner objects add, keys of those that have rows of their own)."""
+        numeric = {name: {key for key, value in it.items() if _is_number(value)} for name, it in inner.items()}
+        alike = {
+            name for name, mine in numeric.items() for other, its in numeric.items()
+            if name != other and 2 * len(mine & its) >= min(len(mine), len(its)) > 0
+        }  # fmt: skip
+        in_list = bool(keys) and keys[-1].startswith("#")
+        if len(alike) <= 3 and (in_list or any(_is_measure(key, cell) for key, cell in own.items())):
+            alike = set[str]()
+        deep = {name for name, it in inner.items() if any(isinstance(value, (dict, list)) for value in it.values())}
+        parts: Cells = {}
+        for name in inner.keys() - alike - deep if own or in_list else ():
+            parts |= {f"{name} {key}": cell for key, cell in _leaves(inner[name], _DEPTH).items()}
+            parts |= {f"{name} {key} {n}": cell for key, it in inner[name].items() for n, cell in _listed(key, it)}
+        return parts, [name for name in inner if f"{name} " not in {key[: len(name) + 1] for key in parts}]
+
+    def _add(self, row: _Row) -> None:
+        if len(self.rows) >= MAX_ROWS:
+            raise UsageError(f"{self.path}: more than {MAX_ROWS:,} rows", fix="split the file")
+        self.rows.append(row)
+
+    def tables(self) -> Iterator[Table]:
+        """Rows at like places together, with a column for each key or position around them that varies."""
+        groups: dict[tuple[int, tuple[bool, ...], str], list[list[_Row]]] = {}
+        for row in self.rows:
+            shape = (len(row.keys), tuple(key.startswith("#") for key in row.keys), row.place and "pasted")
+            same = groups.setdefault(shape, [])
+            near = next((rows for rows in same[:20] if _alike(rows[0].cells, row.cells)), None)
+            if near is None:
+                same.append([row])
+            else:
+                near.append(row)
+        found = [rows for same in groups.values() for rows in same]
+        for rows in found:
+            yield _table(rows, alone=len(found) == 1)
+
+
+def _alike(one: Cells, other: Cells) -> bool:
+    return 2 * len(one.keys() & other.keys()) >= min(len(one), len(other))
+
+
+def _table(rows: list[_Row], *, alone: bool) -> Table:
+    depth = len(rows[0].keys)
+    varying = [level for level in range(depth) if len({row.keys[level] for row in rows}) > 1]
+    fixed = [key for level, key in enumerate(rows[0].keys) if level not in varying and not key.startswith("#")]
+    name = ".".join(fixed)
+    headings: dict[str, None] = {}
+    lines: list[Cells] = []
+    for row in rows:
+        line: Cells = {}
+        for level in varying:
+            key, last = row.keys[level], level == depth - 1
+            if not (key.startswith("#") and last):
+                above = _LEVELS.fullmatch(row.keys[level - 1]) if level else None
+                title = above[1] if above and not key.startswith("#") else "label" if last else "section"
+                line[title] = " ".join(filter(None, (line.get(title), clean(key.lstrip("#")))))
+        line |= {key: cell for key, cell in row.around.items() if key not in row.cells} | row.cells
+        lines.append(line)
+        headings.update(dict.fromkeys(line))
+        if len(headings) > MAX_COLUMNS:
+            break
+    width = len(headings)
+    body: list[tuple[str, list[str]]] = []
+    for number, (row, line) in enumerate(zip(rows, lines, strict=False), start=1):
+        place = row.place or (f"row {number}" if alone else f"{name or 'results'}, row {number}")
+        body.append((place, [line.get(heading, "") for heading in headings]))
+    head = [re.sub(r"^\w+:(?=\w)", "", heading) for heading in headings]
+    return Table([("", head[:width]), *body], 1, "json", name, spans=True)
+
+
+def _leaves(item: Item, depth: int) -> Cells:
+    """The values of an object that describes or completes a row, those of objects in it included; what is said
+    further out comes first."""
+    found = {key: cell for key, value in item.items() if (cell := _cell(value)) is not None}
+    for value in item.values() if depth < _DEPTH else ():
+        if isinstance(value, dict):
+            found = _leaves(cast("Item", value), depth + 1) | found
+    return found
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _cell(value: object) -> str | None:
+    if isinstance(value, (dict, list)):
+        return None
+    return "" if value is None else clean(str(value), _WORDS)
+
+
+def _listed(key: str, value: object) -> Iterator[tuple[int, str]]:
+    """The numbers of a short list of them, such as the acceptance of each draft position."""
+    values: Sequence[object] = cast("list[object]", value) if isinstance(value, list) else ()
+    if 0 < len(values) <= _LONGEST_LIST and all(map(_is_number, values)) and re.search(r"pos|accept", key, re.I):
+        yield from ((number, str(one)) for number, one in enumerate(values, start=1))
+
+
+def _is_measure(key: str, cell: str) -> bool:
+    """Whether a value is one of the row itself, and not of what lies below it."""
+    return re.match(r"[~+-]?\d", cell) is not None and not _SETTING.fullmatch(key)
