@@ -476,16 +476,21 @@ _OPEN_LENGTH = re.compile(r"adapt|dynamic|\bpearl\b|\bsvip\b|suffix|look-?ahead|
 
 
 _LENGTH = re.compile(
-    r"(?:\bn[-_ ]?max|\bnum[-_ ]spec(?:ulative)?[-_ ]tokens|\bk|\bγ|\bgamma|\bdraft[-_ ](?:n[-_ ])?max)"
-    r"\s*[=:]?\s*(\d{1,3})\b",
+    r"(?<![a-z0-9])(?:num[-_ ]steps|num[-_ ]spec(?:ulative)?[-_ ](?:tokens|steps)|num[-_ ]draft[-_ ]tokens|n[-_ ]max"
+    r"|draft[-_ ](?:n[-_ ])?max|draft[-_ ](?:n|len|length|depth|block[-_ ]size)|n[-_ ]draft|spec[-_ ](?:tokens|len)"
+    r"|(?<!-)k|γ|gamma)\s*[=:`]*\s*(\d{1,3})(?![.\d]\d|[a-z\d]|%)"
+    # words that count other things too: one or two digits, and nothing behind them that says what they count
+    r"|(?<![a-z0-9])(?:heads|depth|nd|(?<!power )cap(?==)|block(?:[-_ ]size)?(?==)|d(?==)|--draft|draft(?:[-_ ]size)?)"
+    r"\s*[=:]?\s*(\d{1,2})(?!\.\d|\w|[%/:]| ?(?:ms|s\b|tok|prompt|run|sample|request|model|gpu))"
+    # behind a method, `n` is its draft length, and so is what follows MTP; alone it may count samples
+    r"|(?<![a-z])(?:mtp|eagle\S{0,3}|draft\w{0,6}|dflash\d?|dspark|nextn|spec\w{0,8})(?: on| enabled)?[ ,(_-]{1,3}"
+    r"n[-= ]{0,3}(\d{1,2})\b(?!\.\d|%| (?:prompt|run|sample|request))"
+    r"|(?<![a-z])(?:mtp|nextn)[-_ =:(]{0,2}([1-9]|1\d)\b"
+    r"(?!\.\d|[%x/]| ?(?:[bkx]\b|gpu|run|prompt|sample|request|tok|t/s))",
     re.I,
 )
-_LENGTH_OF_METHOD = re.compile(
-    r"(?<![a-z])(?:mtp|eagle\S{0,3}|draft\w{0,6}|dflash|spec\w{0,8})(?: on| enabled)?[ ,(]{1,3}n ?= ?(\d{1,2})\b"
-    r"(?!\.\d|%| (?:prompt|run|sample|request))",
-    re.I,
-)
-"""`n` alone may count samples; behind a method it is its draft length."""
+_LENGTH_ALONE = re.compile(r"(?:n|d|k|nd|mtp-?n)[-_ =]?(\d{1,2})", re.I)
+"""All of a label."""
 _P_MIN = re.compile(r"\bp[-_ ]?min\s*[=:`]?\s*(0?\.\d{1,4}|0|1)\b", re.I)
 
 
@@ -500,8 +505,10 @@ def read_settings(text: str) -> dict[str, float]:
 
 
 def draft_lengths(text: str) -> list[int]:
-    """Every draft length that a text says: `n-max 4`, `EAGLE-3, k=3`, `MTP (n=2)`."""
-    return [int(length) for pattern in (_LENGTH, _LENGTH_OF_METHOD) for length in pattern.findall(text)]
+    """Every draft length that a text says: `n-max 4`, `EAGLE-3, k=3`, `MTP (n=2)`, `MTP-1`, `D2`."""
+    if (alone := _LENGTH_ALONE.fullmatch(text.strip("*_` "))) is not None:
+        return [int(alone[1])]
+    return [int(next(filter(None, found.groups()))) for found in _LENGTH.finditer(text)]
 
 
 def without_length(label: str) -> str:
