@@ -91,7 +91,12 @@ def _told(audit: Audit, place: str, *, details: bool) -> Iterator[list[Block]]:
     found.append(Text(Message("audit.noise", share=audit.noise.share, origin=audit.noise.origin)))
     for names, rows in audit.asked.items():
         found.append(Text(Message("audit.asked", flags=[f"--{it.replace('_', '-')}" for it in names], rows=rows)))
-    notes = {**dict.fromkeys(audit.notes, ""), **shared}
+    said = {"read.rates_left", *(("read.columns_left",) if details and audit.columns else ())}  # further up
+    notes = {
+        note: where
+        for note, where in {**dict.fromkeys(audit.notes, ""), **shared}.items()
+        if not (isinstance(note, Message) and note.code in said)
+    }
     yield [*found, *(Text(Message("audit.note", where=where, told=note)) for note, where in notes.items())]
 
 
