@@ -221,6 +221,11 @@ class Claim(Record):
     """Why this row could not be read (ruling: `cannot tell`)."""
 
     @property
+    def unit_unsaid(self) -> tuple[str, ...]:
+        """None: until the reader of rival readings is in use."""
+        return ()
+
+    @property
     def is_baseline(self) -> bool:
         """Whether the row is labelled as the baseline."""
         return self.method == "none"
@@ -311,6 +316,7 @@ def problem_of(error: ValueError) -> Message:
 
 def claim_of(**fields: Any) -> Claim:
     """The claim, or one with a `problem` where a value cannot be what its field says, its place and label included."""
+    fields.pop("unit_unsaid", None)
     try:
         return Claim(**fields)
     except ValidationError as error:

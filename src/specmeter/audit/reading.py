@@ -7,7 +7,7 @@ import importlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import combinations, product
@@ -156,8 +156,6 @@ class RowDefaults:
         """The claim with what it lacked. A baseline is given nothing about drafting."""
         if claim.problem is not None:
             return claim
-        if claim.rivals:
-            claim = claim.model_copy(update={"rivals": tuple(map(self.complete, claim.rivals))})
         plain = claim.method == "none"
         missing = {
             name: value
@@ -359,8 +357,46 @@ def rule(
     given = given or RowDefaults()
     whole = [given.complete(claim) for claim in claims]
     timing = noise_of(whole) if noise is None else TimingNoise(noise, Message("audit.noise_given"))
+    whole = infer_acceptance_unit(whole, timing)
     rulings = tuple(rule_claim(claim, noise=timing.of(claim)) for claim in whole)
     return Audit(source, format_name, rulings, timing, notes_across(whole))
+
+
+# --- percent or fraction, where a table does not say -----------------------------------------------------------------
+#
+# The reading that does not accuse the table. An acceptance of 0.59 may be 59 % or 0.59 %. As percent it permits far
+# less, so every row that is false as a fraction is false as percent. Where several rows would be false as percent
+# alone, the column is fractions: one false row is an error, a column of them is a misreading.
+
+SEVERAL = 2
+"""Rows, at least, that a wrong unit must make false."""
+
+
+def infer_acceptance_unit(claims: Sequence[Claim], noise: TimingNoise) -> list[Claim]:
+    """The claims, with the unit of their acceptance where only the table as a whole shows which it is."""
+    unsaid = [claim for claim in claims if _is_open(claim)]
+    as_fraction = sum(_is_false(claim, 1.0, noise) for claim in unsaid)
+    as_percent = sum(_is_false(claim, 0.01, noise) for claim in unsaid)
+    if as_percent - as_fraction < SEVERAL or 2 * as_fraction > as_percent:
+        return list(claims)
+    note = Message("audit.as_fractions", rows=as_percent)
+    return [_with_unit(claim, {"notes": (*claim.notes, note)}) if _is_open(claim) else claim for claim in claims]
+
+
+def _is_open(claim: Claim) -> bool:
+    """Whether it has an acceptance that may be in percent or a fraction."""
+    return "acceptance" in claim.unit_unsaid and claim.acceptance is not None
+
+
+def _is_false(claim: Claim, factor: float, noise: TimingNoise) -> bool:
+    share = {"acceptance": (claim.acceptance or 0.0) * factor}
+    rounding = claim.rounding | {"acceptance": claim.rounding.get("acceptance", 0.0) * factor}
+    return rule_claim(_with_unit(claim, share | {"rounding": rounding}), noise=noise.of(claim)).broken
+
+
+def _with_unit(claim: Claim, update: Mapping[str, object]) -> Claim:
+    unsaid = tuple(name for name in claim.unit_unsaid if name != "acceptance")
+    return claim.model_copy(update={**update, "unit_unsaid": unsaid})
 
 
 @cache

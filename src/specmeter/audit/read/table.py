@@ -118,9 +118,9 @@ def read_table(text: str, path: Path, options: TableOptions) -> Iterator[Claim]:
                 together += rows
                 continue
             pair_with_baselines(rows)
-            yield from (row.with_rivals() for row in rows)
+            yield from (row.claim for row in rows)
     pair_with_baselines(together)
-    yield from (row.with_rivals() for row in together)
+    yield from (row.claim for row in together)
     if found and not any(grid.rows or grid.faults for grid in grids):
         raise UsageError(f"{path}: headings without rows", fix="pass a file with results")
     if not found:
@@ -214,13 +214,12 @@ def _row(grid: Grid, readings: Sequence[ColumnReading], cells: list[str], empty:
     said = " ".join((grid.above, *texts.values()))
     if family_by_name(fields.values.get("method")) == "tree" and drafts_of_vllm(said):
         fields.values.setdefault("tree", False)
-    unsaid = fields.values.pop("unit_unsaid", ())
     claim = claim_of(
         source=empty.source, row=empty.row, rounding=fields.rounding, notes=tuple(dict.fromkeys(notes)), **fields.values
     )
-    open_length = fields.length is not None and ("tau" in unsaid or claim.method == "none")
+    open_length = fields.length is not None and ("tau" in claim.unit_unsaid or claim.method == "none")
     length = fields.length.value if open_length and fields.length else None
-    return ClaimRow(claim, texts, length, speaks_of=_what_changed(readings, cells), unsaid=unsaid)
+    return ClaimRow(claim, texts, length, speaks_of=_what_changed(readings, cells))
 
 
 _PER_TOKEN = re.compile(r"tpot|per[ _-]token|ms/tok", re.I)
@@ -576,9 +575,9 @@ def _settle_lengths(rows: list[ClaimRow]) -> None:
     more = 1.0 - plain.pop()
     for row in rows:
         if row.length is not None and row.claim.tau is not None:
+            unsaid = tuple(name for name in row.claim.unit_unsaid if name != "tau")
             tau = 1.0 if row.claim.method == "none" else row.length + more
-            row.claim = row.claim.model_copy(update={"tau": max(1.0, tau)})
-            row.unsaid = tuple(name for name in row.unsaid if name != "tau")
+            row.claim = row.claim.model_copy(update={"tau": max(1.0, tau), "unit_unsaid": unsaid})
 
 
 _METHODS = {
@@ -612,20 +611,6 @@ class ClaimRow:
     """Keys and positions of the JSON that the row lies in."""
     speaks_of: tuple[Changed, str] = ("rates", "")
     """What the printed speedup may be that of, and its heading."""
-    unsaid: tuple[str, ...] = ()
-    """Fields with an ambiguous unit."""
-
-    def with_rivals(self) -> Claim:
-        """The claim with its other readings."""
-        claim = self.claim
-        rivals = [claim]
-        if "acceptance" in self.unsaid and claim.acceptance is not None:
-            half = claim.rounding.get("acceptance", 0.0) / 100
-            percent = {"acceptance": claim.acceptance / 100, "rounding": claim.rounding | {"acceptance": half}}
-            rivals.append(claim.model_copy(update=percent))
-        if "tau" in self.unsaid and claim.tau is not None:
-            rivals += [it.model_copy(update={"tau": claim.tau + 1}) for it in rivals]
-        return claim.model_copy(update={"rivals": tuple(rivals[1:])})
 
 
 def pair_with_baselines(rows: Sequence[ClaimRow]) -> None:
