@@ -484,8 +484,12 @@ def may_be_tree(claim: Claim) -> bool:
 
 
 def drafts_of_vllm(text: str) -> bool:
-    """Whether a text names vLLM, where EAGLE and Medusa draft chains, and says nothing of trees or other engines."""
-    return "vllm" in text.lower() and re.search(r"sg-?lang|tree|tensorrt|trt", text, re.I) is None
+    """Whether a text names vLLM or its setting `num_speculative_tokens`, and neither trees nor other engines.
+
+    EAGLE and Medusa draft chains there, and of a tree too that setting counts all tokens.
+    """
+    named = re.search(r"vllm|num[-_ ]spec(?:ulative)?[-_ ]tokens", text, re.I)
+    return named is not None and re.search(r"sg-?lang|tree|tensorrt|trt", text, re.I) is None
 
 
 def length_binds(claim: Claim) -> bool:

@@ -168,12 +168,14 @@ def _longer_last_draft(excess: float, usual: float, runs: int) -> tuple[Assumpti
 
 def check_equations(claim: Claim, found: Iterable[Equation]) -> Iterator[BoundOutcome]:
     """What the equations of a row refuse, but for those of speedups (`specmeter.audit.speedup.check_ratio`)."""
-    alone = claim.runs == 1
+    alone, pooled = claim.runs == 1, set(claim.pooled)
     for it in found:
         if it.law == "acceptance-of-counts" and it.gap > 1 and (alone or not it.holds):
-            yield _broken(it.line, () if alone else _OTHER_RUNS)
+            yield _broken(it.line, () if alone or "acceptance" in pooled else _OTHER_RUNS)
+        elif it.law in {"positions-fall", "tau-of-positions"} and it.gap > 1 + 1e-9 and "tau" in pooled:
+            yield _broken(it.line)
         elif it.law == "tau-of-counts" and _miscounted(claim, it, COUNTED, SHORTEST):
-            yield _broken(it.line, () if alone or {"tau", "accepted"} & set(claim.pooled) else _OTHER_RUNS)
+            yield _broken(it.line, () if alone or {"tau", "accepted"} & pooled else _OTHER_RUNS)
         elif it.law == "token-time" and alone and it.gap > 1 + 1e-9:
             yield BoundOutcome(WINDOW, "broken", it.line)
         elif it.law == "rate-of-time" and it.gap > 1 + TOLERANCE:

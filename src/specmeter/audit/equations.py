@@ -256,6 +256,10 @@ def _of_time(row: _Row, side: str, busy: bool, window: str) -> Iterator[Equation
     for time in (wall, decode.sum(prompt_ms) if decode is not None and prompt_ms is not None else None):
         if time is not None and (window == "unknown" or (time is wall and window == "with prompt")):
             ways += [(counts[0], time), *([(counts[0].sum(prompt_n), time)] if prompt_n is not None else [])]
+    if decode is None and wall is not None and prompt_ms is not None and window == "unknown":
+        if wall.low > prompt_ms.high:  # what is left of the run
+            left = Range(wall.low - prompt_ms.high, wall.value - prompt_ms.value, wall.high - prompt_ms.low)
+            ways.append((counts[0], left))
     if rate is None or not ways:
         return
     rates = [_per_s(tokens, time) for tokens, time in ways]
@@ -263,12 +267,13 @@ def _of_time(row: _Row, side: str, busy: bool, window: str) -> Iterator[Equation
     made, (tokens, time) = rates[nearest], ways[nearest]
     values = {"tokens": tokens.value, "seconds": time.value / 1e3}
     field = f"{side}rate" if side else "decode_rate"
+    if window == "unknown" and decode is None:
+        yield row.equation("rate-of-run", rate, made, field, *fields[::2], **values)
     if window == "unknown" and apart(rate, made) > 1 + TOLERANCE:
-        if decode is None:
-            yield row.equation("rate-of-run", rate, made, field, *fields[::2], **values)
         most = math.inf if decode is None else max(it.high for it in rates)
         made = Range(min(it.low for it in rates), made.value, most)
-    yield row.equation("rate-of-time", rate, made, field, *fields, **values)
+    if decode is not None or window != "unknown" or math.isinf(made.high):
+        yield row.equation("rate-of-time", rate, made, field, *fields, **values)
 
 
 def _of_counts(row: _Row) -> Iterator[Equation]:

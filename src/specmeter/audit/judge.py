@@ -240,7 +240,7 @@ def _plain_against_plain(claim: Claim, noise: float) -> tuple[AuditVerdict, Boun
 
 
 def _outcomes(claim: Claim, found: Sequence[Equation], noise: float) -> Iterator[BoundOutcome]:
-    if claim.synthetic:
+    if claim.synthetic and not claim.is_baseline:
         yield BoundOutcome("synthetic-on", "broken", Message("audit.synthetic"))
     for outcome in (
         check_failed_forwards(claim),
