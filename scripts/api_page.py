@@ -19,8 +19,8 @@ from specmeter.analysis.gain import Gain
 from specmeter.analysis.prediction.outcomes import PredictionOutcome
 from specmeter.analysis.prediction.speedup import AtGamma, Parts
 from specmeter.analysis.summary import ArmSummary, KindSummary, RunSummary
-from specmeter.audit.claim import Assumption, Claim, Ruling
-from specmeter.audit.read.columns import COLUMNS
+from specmeter.audit.claim import Assumption, Claim, ColumnRead, Ruling
+from specmeter.audit.read.options import meanings
 from specmeter.experiments.spec import ArmSpec
 from specmeter.record import Arm, Certificate, Estimate, Finding, ModelIdentity, Request
 from specmeter.show.export.tables import TABLES
@@ -39,11 +39,12 @@ STUDIES = (specmeter_studies.names, specmeter_studies.published, specmeter_studi
 RECORDS = (
     *(Estimate, Answer, BestForKind, Gain, RunSummary, ArmSummary, KindSummary, RunState, Arm, ModelIdentity),
     *(Certificate, Finding, PredictionOutcome, Request),
-    *(RunComparison, ArmComparison, Difference, Ruling, Assumption, Claim, AtGamma, Parts, StudyFindings, ClaimRuling),
+    *(RunComparison, ArmComparison, Difference, Ruling, Assumption, Claim, ColumnRead, AtGamma, Parts),
+    *(StudyFindings, ClaimRuling),
 )
 """What the objects above consist of."""
 _BY_NAME: dict[type, tuple[str, set[str]]] = {
-    Claim: ("a table's [columns](audit.md#columns)", {it.name for it in COLUMNS}),
+    Claim: ("a table's [columns](audit.md#columns)", set(meanings())),
     Arm: ("the keys of [ArmSpec](experiment.md#armspec)", set(ArmSpec.model_fields)),
 }
 """Records whose fields mean what something else of the same name does."""

@@ -21,7 +21,7 @@ from api_page import api_page
 from studies_page import studies_page
 
 from specmeter.audit.judge import ASSUMPTIONS, BOUNDS
-from specmeter.audit.read.columns import COLUMNS
+from specmeter.audit.read.options import meanings
 from specmeter.cli import root
 from specmeter.experiments.experiment import Experiment
 from specmeter.messages import words
@@ -246,7 +246,7 @@ def _fields(record: type[Record]) -> str:
 
 
 def audit_page() -> str:
-    """Bounds of audits, what they assume, and the columns that are read, each in its place of the page."""
+    """Bounds of audits, what they assume, and the meanings that columns may have, each in its place of the page."""
     laws = ["| bound | cannot be | rests on |", "|---|---|---|"]
     for item in BOUNDS:
         rests = ", ".join(f"`{name}`" for name in item.assumes) or "arithmetic"
@@ -255,12 +255,9 @@ def audit_page() -> str:
     assumed = [
         f"- `{name}`: {words()(f'assumption.{name}')}. *Fails for* {fails}." for name, fails in ASSUMPTIONS.items()
     ]
-    columns = [
-        "- " + ", ".join(f"`{name}`" for name in (it.name, *it.aliases[:1])) + f": {it.meaning}"
-        for it in COLUMNS
-        if it.meaning
-    ]
-    columns.append("- as named: " + ", ".join(f"`{it.name}`" for it in COLUMNS if not it.meaning))
+    known = meanings()
+    columns = [f"- `{name}`: {meaning}" for name, meaning in known.items() if meaning]
+    columns.append("- as named: " + ", ".join(f"`{name}`" for name, meaning in known.items() if not meaning))
     return _filled(AUDIT, *("\n".join(table) for table in (laws, assumed, columns)))
 
 

@@ -381,8 +381,8 @@ NO_SETTINGS: tuple[dict[str, Any], ...] = (
     {"noise": 3},
     {"bandwidth": "fast"},
     {"device": "RTX 309"},
-    {"percent": "acceptance"},
-    {"percent": ["speedup"], "fraction": ["speedup"]},
+    {"columns": "acceptance"},
+    {"columns": {"speedup": "speed"}},
 )
 
 
@@ -409,7 +409,7 @@ def test_an_argument_that_cannot_be_is_named_as_in_python(call: Callable[[], obj
 
 
 @pytest.mark.parametrize(
-    ("source", "given"), [([{"colour": "red"}], {}), (ROW, {"columns": {"colour": "speedup"}}), ("nowhere.csv", {})]
+    ("source", "given"), [([{"colour": "red"}], {}), (ROW, {"columns": {"speedup": "colour"}}), ("nowhere.csv", {})]
 )
 def test_what_cannot_be_ruled_on(source: Any, given: dict[str, Any]) -> None:
     with pytest.raises(UsageError):

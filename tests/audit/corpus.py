@@ -14,7 +14,7 @@ import yaml
 
 from audit.doctoring import STRENGTH, Doctored, all_doctored
 from audit.simulated import SIMULATED
-from specmeter.audit.read.infer_units import TableOptions
+from specmeter.audit.read.options import TableOptions
 from specmeter.audit.reading import read_claims, rule
 from specmeter.errors import UsageError
 from specmeter.messages import Message

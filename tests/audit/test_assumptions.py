@@ -10,7 +10,7 @@ import pytest
 from specmeter.audit.claim import Claim, Ruling
 from specmeter.audit.judge import rule_claim
 from specmeter.audit.read.columns import understand
-from specmeter.audit.read.infer_units import TableOptions
+from specmeter.audit.read.options import TableOptions
 from specmeter.audit.reading import Audit, read_claims, rule
 
 

@@ -14,7 +14,7 @@ from originals import rows as table
 from said import codes
 from specmeter.audit import published
 from specmeter.audit.claim import Claim, Ruling
-from specmeter.audit.read.infer_units import TableOptions
+from specmeter.audit.read.options import TableOptions
 from specmeter.audit.reading import published as audited
 from specmeter.audit.reading import read_claims
 from specmeter.errors import UsageError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from specmeter.audit.read.infer_units import TableOptions
+from specmeter.audit.read.options import TableOptions
 from specmeter.audit.reading import Audit, read_claims, rule
 from specmeter.messages import Message
 

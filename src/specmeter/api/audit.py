@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from specmeter.api.arguments import is_list, is_number, need, need_type, several
-from specmeter.audit.read.infer_units import table_options
+from specmeter.api.arguments import is_list, is_number, need, need_type
+from specmeter.audit.read.options import table_options
 from specmeter.audit.reading import read_claims, read_rows, row_defaults, rule
 from specmeter.errors import UsageError
 from specmeter.show.notebook import (
@@ -37,16 +37,14 @@ def audit(
     bytes_per_token: Quantity | None = None,
     cheapest_forward: float | None = None,
     noise: float | None = None,
-    percent: Sequence[str] = (),
-    fraction: Sequence[str] = (),
     columns: Mapping[str, str] | None = None,
 ) -> Audit:
     """Judge published results, row by row: impossible, implausible, possible, or cannot tell.
 
     `source` is a file (a table, a benchmark's output, an engine's log), a data frame of pandas or polars, or rows as
     mappings. The other arguments supply missing values: rates in tok/s, peak bandwidth in GB/s, `bytes_per_token` in
-    bytes, `noise` as a share, headings in `percent` or `fraction`, and `columns` (column name -> heading). Raises
-    `UsageError` for a source that cannot be read.
+    bytes, `noise` as a share, and `columns` (heading -> meaning, such as `{"acc": "acceptance"}`). Raises `UsageError`
+    for a source that cannot be read.
 
     >>> specmeter.audit([{"gamma": 4, "acceptance": 0.5, "speedup": 9.5}]).rulings[0].verdict
     'implausible'
@@ -57,8 +55,7 @@ def audit(
         need(value is None or is_number(value), name, value, "a number")
     for name, value in (("device", device), ("format", format)):
         need_type(name, value, (str, type(None)), "a name")
-    need_type("columns", columns, (Mapping, type(None)), "a dict: name of a column -> its heading")
-    percent, fraction = several("percent", percent, str), several("fraction", fraction, str)
+    need_type("columns", columns, (Mapping, type(None)), "a dict: heading of a column -> its meaning")
     given = row_defaults(
         baseline_rate=_text(baseline_rate),
         draft_rate=_text(draft_rate),
@@ -70,7 +67,7 @@ def audit(
     )
     if noise is not None and not 0 <= noise <= 0.5:
         raise UsageError(f"noise is {noise:g}: not between 0 and 0.5", fix="use 0.03 for 3%")
-    options = table_options(tuple(percent), tuple(fraction), dict(columns or {}))
+    options = table_options(columns, "columns")
     if isinstance(source, str | Path):
         name, claims = read_claims(Path(source).expanduser(), format, options)
         return ShownAudit(**vars(rule(claims, str(source), name, given, noise)))

@@ -16,6 +16,7 @@ Names also say settings (`n-max 4`), and those of models whether they are MoE mo
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -37,6 +38,37 @@ if TYPE_CHECKING:
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=0, le=10**15)]
 """More tokens would only overflow."""
+
+
+NOT_READ = "ignore"
+"""The meaning of a column whose numbers say nothing about decoding, or nothing that is understood."""
+
+
+class ColumnRead(Record):
+    """What the numbers of a column were taken for."""
+
+    heading: str
+    slot: str = ""
+    """Which number of its cells, if not the first: `%`, `x`, `den`."""
+    meaning: str
+    """One of `specmeter audit --column list`; `ignore`: not read."""
+    certainty: float
+    """From 0 to 1: the weight of the readings in which it has this meaning, among all that were tried."""
+
+    @property
+    def name(self) -> str:
+        """What `--column` calls it."""
+        return column_name(self.heading, self.slot)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether its numbers are used."""
+        return self.meaning != NOT_READ
+
+
+def column_name(heading: str, slot: str = "") -> str:
+    """How a user names the numbers at one place of a column's cells: `tok/s`, `tok/s [%]`."""
+    return f"{heading} [{slot}]" if slot else heading
 
 
 class Claim(Record):
@@ -78,6 +110,8 @@ class Claim(Record):
 
     speedup: Positive | None = None
     """Claimed speedup over no speculation of the same target (1.26, not 26 %)."""
+    speedup_of: Literal["decoding", "run"] = "decoding"
+    """Whether `speedup` compares rates of decoding or times of whole runs."""
     decode_rate: Positive | None = None
     """Tokens per second claimed for this configuration."""
     decode_rate_sd: Annotated[float, Field(ge=0)] | None = None
@@ -116,6 +150,10 @@ class Claim(Record):
     """What the engine divides accepted tokens by; None: unknown, taken as `drafted`."""
     tau: Annotated[float, Field(ge=1)] | None = None
     """Tokens emitted per target forward (mean accepted length + 1)."""
+    positions: tuple[Annotated[float, Field(ge=0, le=1)], ...] = ()
+    """Acceptance per draft position: share of all drafts that were accepted that far."""
+    step_ms: Positive | None = None
+    """Time of one draft-then-verify round."""
     drafted: Count | None = None
     accepted: Count | None = None
     steps: Count | None = None
@@ -171,13 +209,21 @@ class Claim(Record):
     """Fields that are means of per-prompt or per-request values."""
     pooled: tuple[str, ...] = ()
     """Fields that are sums over all prompts divided by sums."""
-    unit_unsaid: tuple[str, ...] = ()
-    """Fields with an ambiguous unit. A share without a unit is read as a fraction and may be percent; a `tau` is
-    read as including the target's own token and may leave it out."""
+    kept: tuple[str, ...] = Field(default=(), exclude=True, repr=False)
+    """Laws that rows may break and the other rows of its table keep (`specmeter.audit.equations`)."""
+    rivals: tuple[Claim, ...] = Field(default=(), exclude=True, repr=False)
+    """Other likely readings of the same row, the likeliest first: it is refused only if all of them are."""
     notes: tuple[Message | str, ...] = ()
     """Notes of the importer (log lines, sampling settings)."""
+    columns: tuple[ColumnRead, ...] = Field(default=(), exclude=True)
+    """How the columns of its table were read."""
     problem: Message | None = None
     """Why this row could not be read (ruling: `cannot tell`)."""
+
+    @property
+    def unit_unsaid(self) -> tuple[str, ...]:
+        """None: until the reader of rival readings is in use."""
+        return ()
 
     @property
     def is_baseline(self) -> bool:
@@ -270,6 +316,7 @@ def problem_of(error: ValueError) -> Message:
 
 def claim_of(**fields: Any) -> Claim:
     """The claim, or one with a `problem` where a value cannot be what its field says, its place and label included."""
+    fields.pop("unit_unsaid", None)
     try:
         return Claim(**fields)
     except ValidationError as error:
@@ -319,7 +366,7 @@ class BoundOutcome:
         return self.result == "broken" and not self.rests_on
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Range:
     """What a printed value may have been before it was rounded: `low <= value <= high`, none negative."""
 
@@ -329,11 +376,24 @@ class Range:
 
     def over(self, other: Range) -> Range:
         """Quotient of two ranges of positive numbers."""
-        return Range(self.low / other.high, self.value / other.value, self.high / other.low)
+        most = self.high / other.low if other.low > 0 else math.inf
+        return Range(self.low / other.high, self.value / other.value, most)
+
+    def by(self, other: Range) -> Range:
+        """Product."""
+        return Range(self.low * other.low, self.value * other.value, self.high * other.high)
 
     def times(self, factor: float) -> Range:
         """All three multiplied by a positive number."""
         return Range(self.low * factor, self.value * factor, self.high * factor)
+
+    def sum(self, other: Range) -> Range:
+        """Sum."""
+        return Range(self.low + other.low, self.value + other.value, self.high + other.high)
+
+    def plus(self, more: float) -> Range:
+        """A number added to all three."""
+        return Range(self.low + more, self.value + more, self.high + more)
 
 
 def printed(claim: Claim, field: str) -> Range | None:
@@ -424,8 +484,12 @@ def may_be_tree(claim: Claim) -> bool:
 
 
 def drafts_of_vllm(text: str) -> bool:
-    """Whether a text names vLLM, where EAGLE and Medusa draft chains, and says nothing of trees or other engines."""
-    return "vllm" in text.lower() and re.search(r"sg-?lang|tree|tensorrt|trt", text, re.I) is None
+    """Whether a text names vLLM or its setting `num_speculative_tokens`, and neither trees nor other engines.
+
+    EAGLE and Medusa draft chains there, and of a tree too that setting counts all tokens.
+    """
+    named = re.search(r"vllm|num[-_ ]spec(?:ulative)?[-_ ]tokens", text, re.I)
+    return named is not None and re.search(r"sg-?lang|tree|tensorrt|trt", text, re.I) is None
 
 
 def length_binds(claim: Claim) -> bool:
@@ -443,16 +507,21 @@ _OPEN_LENGTH = re.compile(r"adapt|dynamic|\bpearl\b|\bsvip\b|suffix|look-?ahead|
 
 
 _LENGTH = re.compile(
-    r"(?:\bn[-_ ]?max|\bnum[-_ ]spec(?:ulative)?[-_ ]tokens|\bk|\bγ|\bgamma|\bdraft[-_ ](?:n[-_ ])?max)"
-    r"\s*[=:]?\s*(\d{1,3})\b",
+    r"(?<![a-z0-9])(?:num[-_ ]steps|num[-_ ]spec(?:ulative)?[-_ ](?:tokens|steps)|num[-_ ]draft[-_ ]tokens|n[-_ ]max"
+    r"|draft[-_ ](?:n[-_ ])?max|draft[-_ ](?:n|len|length|depth|block[-_ ]size)|n[-_ ]draft|spec[-_ ](?:tokens|len)"
+    r"|(?<!-)k|γ|gamma)\s*[=:`]*\s*(\d{1,3})(?![.\d]\d|[a-z\d]|%)"
+    # words that count other things too: one or two digits, and nothing behind them that says what they count
+    r"|(?<![a-z0-9])(?:heads|depth|nd|(?<!power )cap(?==)|block(?:[-_ ]size)?(?==)|d(?==)|--draft|draft(?:[-_ ]size)?)"
+    r"\s*[=:]?\s*(\d{1,2})(?!\.\d|\w|[%/:]| ?(?:ms|s\b|tok|prompt|run|sample|request|model|gpu))"
+    # behind a method, `n` is its draft length, and so is what follows MTP; alone it may count samples
+    r"|(?<![a-z])(?:mtp|eagle\S{0,3}|draft\w{0,6}|dflash\d?|dspark|nextn|spec\w{0,8})(?: on| enabled)?[ ,(_-]{1,3}"
+    r"n[-= ]{0,3}(\d{1,2})\b(?!\.\d|%| (?:prompt|run|sample|request))"
+    r"|(?<![a-z])(?:mtp|nextn)[-_ =:(]{0,2}([1-9]|1\d)\b"
+    r"(?!\.\d|[%x/]| ?(?:[bkx]\b|gpu|run|prompt|sample|request|tok|t/s))",
     re.I,
 )
-_LENGTH_OF_METHOD = re.compile(
-    r"(?<![a-z])(?:mtp|eagle\S{0,3}|draft\w{0,6}|dflash|spec\w{0,8})(?: on| enabled)?[ ,(]{1,3}n ?= ?(\d{1,2})\b"
-    r"(?!\.\d|%| (?:prompt|run|sample|request))",
-    re.I,
-)
-"""`n` alone may count samples; behind a method it is its draft length."""
+_LENGTH_ALONE = re.compile(r"(?:n|d|k|nd|mtp-?n)[-_ =]?(\d{1,2})", re.I)
+"""All of a label."""
 _P_MIN = re.compile(r"\bp[-_ ]?min\s*[=:`]?\s*(0?\.\d{1,4}|0|1)\b", re.I)
 
 
@@ -467,8 +536,10 @@ def read_settings(text: str) -> dict[str, float]:
 
 
 def draft_lengths(text: str) -> list[int]:
-    """Every draft length that a text says: `n-max 4`, `EAGLE-3, k=3`, `MTP (n=2)`."""
-    return [int(length) for pattern in (_LENGTH, _LENGTH_OF_METHOD) for length in pattern.findall(text)]
+    """Every draft length that a text says: `n-max 4`, `EAGLE-3, k=3`, `MTP (n=2)`, `MTP-1`, `D2`."""
+    if (alone := _LENGTH_ALONE.fullmatch(text.strip("*_` "))) is not None:
+        return [int(alone[1])]
+    return [int(next(filter(None, found.groups()))) for found in _LENGTH.finditer(text)]
 
 
 def without_length(label: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specmeter.audit.across import TimingNoise, noise_of, notes_across
-from specmeter.audit.claim import VERDICTS, AuditVerdict, Claim, Ruling
+from specmeter.audit.claim import VERDICTS, AuditVerdict, Claim, ColumnRead, Ruling
 from specmeter.audit.judge import in_words, rule_claim
 from specmeter.audit.published import claims as published_claims
 from specmeter.audit.read.columns import understand
@@ -36,7 +37,7 @@ from specmeter.messages import Message
 from specmeter.theory.catalogue import devices as catalogue
 
 if TYPE_CHECKING:
-    from specmeter.audit.read.infer_units import TableOptions
+    from specmeter.audit.read.options import TableOptions
 
 FORMATS = {
     "llama-bench": "benchmarks:LLAMA_BENCH",
@@ -85,7 +86,7 @@ def detect(path: Path) -> str:
         )
     raise UsageError(
         f"{path}: not a table with a known column, a known log or a known benchmark result",
-        fix=f"give its format with --format ({', '.join(FORMATS)}); `specmeter audit --help` lists known columns",
+        fix=f"give its format with --format ({', '.join(FORMATS)}), or name a column with --column HEADING=MEANING",
     )
 
 
@@ -277,13 +278,20 @@ class Audit:
         return sum(bool(ruling.contradictions) for ruling in self.rulings)
 
     @property
+    def columns(self) -> tuple[ColumnRead, ...]:
+        """How the columns of its tables were read; none for logs of engines and output of benchmarks."""
+        tables = {id(it): it for it in (ruling.claim.columns for ruling in self.rulings)}
+        return tuple(column for table in tables.values() for column in table)
+
+    @property
     def summary(self) -> Message:
-        """Rulings by verdict, and unreadable columns of speeds."""
+        """Rulings by verdict, and columns of speeds that were not read."""
         notes = dict.fromkeys(note for ruling in self.rulings for note in ruling.claim.notes)
         left = [
             note.values["columns"] for note in notes if isinstance(note, Message) and note.code == "read.rates_left"
         ]
         unread = dict.fromkeys(str(name) for names in left if isinstance(names, (list, tuple)) for name in names)
+        unread |= dict.fromkeys(it.name for it in self.columns if not it.is_read and _SPEED.search(it.name))
         counted = tally(self.rulings)
         if self.contradicted:
             counted = Message("audit.with_contradictions", told=counted, rows=self.contradicted)
@@ -317,6 +325,8 @@ class Audit:
         return sum(ruling.verdict == verdict for ruling in self.rulings)
 
 
+_SPEED = re.compile(r"(?<![a-z])(?:(?:tokens?|toks?|tk|t) ?(?:/|per|p) ?s(?:ec(?:ond)?)?\b|tps\b)|\[rate", re.I)
+"""Names of columns that hold speeds."""
 _MAX_ASKED = 1_000
 """Rulings that are tried with numbers that they lack."""
 
@@ -328,10 +338,16 @@ def counts(rulings: Iterable[Ruling]) -> dict[AuditVerdict, int]:
 
 
 def tally(rulings: Iterable[Ruling]) -> Message:
-    """`24 rows: 18 implausible, 6 possible`."""
-    counted = counts(rulings)
-    parts = [Message("audit.count", count=counted[it], verdict=in_words(it)) for it in VERDICTS if counted[it]]
-    return Message("audit.tally" if parts else "audit.rows", rows=sum(counted.values()), counts=parts)
+    """`24 rows: 18 implausible, 5 possible, 1 not read`."""
+    found = Counter(called(ruling) for ruling in rulings)
+    order = (*map(in_words, VERDICTS), Message("audit.not_read"))
+    parts = [Message("audit.count", count=found[it], verdict=it) for it in order if found[it]]
+    return Message("audit.tally" if parts else "audit.rows", rows=sum(found.values()), counts=parts)
+
+
+def called(ruling: Ruling) -> Message:
+    """What a ruling is called: its verdict, unless its row could not be read."""
+    return Message("audit.not_read") if ruling.claim.problem is not None else in_words(ruling.verdict)
 
 
 def rule(

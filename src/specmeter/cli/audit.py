@@ -17,8 +17,7 @@ import click
 from specmeter import extensions
 from specmeter import files as file_access
 from specmeter.audit import published as documents
-from specmeter.audit.read.columns import COLUMNS
-from specmeter.audit.read.infer_units import table_options
+from specmeter.audit.read.options import meanings, table_options
 from specmeter.audit.reading import FORMATS, Audit, RowDefaults, noise_share, read_claims, row_defaults, rule
 from specmeter.cli.settings import flag
 from specmeter.cli.usage import BadValue, Number
@@ -34,7 +33,7 @@ MAX_PIPED = 64 * 2**20
 
 _GAMMA = Number(0, 100_000)
 
-_HELP = f"""Check published results: which rows cannot be true?
+_HELP = """Check published results: which rows cannot be true?
 
 FILE is a table (CSV, TSV, Markdown, HTML, LaTeX, JSON or JSON Lines), a benchmark's output or an engine's log; `-` is
 standard input. Every row is checked against arithmetic and hardware limits; rounded numbers are read in the row's
@@ -51,10 +50,8 @@ Examples:
   specmeter audit run1.log run2.log --details
   specmeter audit results.json --json | jq '.counts'
   llama-bench -o jsonl -m model.gguf | specmeter audit -
+  specmeter audit table.md --column "acc=acceptance"
   specmeter audit --published list
-
-Columns (also under other names, see docs/reference/audit.md):
-{", ".join(column.name for column in COLUMNS)}.
 """
 
 
@@ -76,9 +73,9 @@ Columns (also under other names, see docs/reference/audit.md):
     metavar="RATIO",
     help="Time of the fastest forward pass over several tokens, relative to one token. Default: 1.",
 )
-@click.option("--percent", multiple=True, metavar="COLUMN", help="Read this column as percentages.")
-@click.option("--fraction", multiple=True, metavar="COLUMN", help="Read this column as fractions.")
-@click.option("--column", multiple=True, metavar="NAME=HEADING", help="Read column NAME from this heading.")
+@click.option(
+    "--column", multiple=True, metavar="HEADING=MEANING", help="What this column means; `list` shows all meanings."
+)
 @click.option("--noise", metavar="PERCENT", help="Timing noise to allow for. Default: from the table's repeats.")
 @click.option("--details", is_flag=True, help="Also show all bounds and notes per row.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -95,13 +92,16 @@ def command(
     bandwidth: str | None,
     bytes_per_token: str | None,
     cheapest_forward: float | None,
-    percent: tuple[str, ...],
-    fraction: tuple[str, ...],
     column: tuple[str, ...],
     noise: str | None,
     details: bool,
     as_json: bool,
 ) -> None:
+    if "list" in column:
+        known = meanings()
+        said = [f"{name}: {meaning}" if meaning else name for name, meaning in known.items()]
+        say_json({"meanings": known}) if as_json else output().say_all(said, wrap=False)
+        return
     if not files and published is None:
         raise UsageError("audit: no file given", fix="give a file, `-` for standard input, or --published list")
     given = row_defaults(
@@ -115,8 +115,7 @@ def command(
         flag=flag,
     )
     share = noise_share(noise)
-    headings = {item.partition("=")[0]: item.partition("=")[2] for item in column}
-    options = table_options(percent, fraction, headings, flag)
+    options = table_options({it.rpartition("=")[0].strip(): it.rpartition("=")[2].strip() for it in column})
     audits: list[Audit] = []
     if published is not None:
         names = documents.names()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from specmeter.audit.claim import VERDICTS
-from specmeter.audit.judge import ASSUMPTIONS, in_words
-from specmeter.audit.reading import counts, tally
+from specmeter.audit.judge import ASSUMPTIONS
+from specmeter.audit.reading import called, counts, tally
 from specmeter.messages import Message
 from specmeter.show.report import Report, Section, Tabled, Text
 from specmeter.show.table import Cell, Column, Row, Table, Tone, row
@@ -14,7 +14,7 @@ from specmeter.show.table import Cell, Column, Row, Table, Tone, row
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from specmeter.audit.claim import AuditVerdict, Ruling
+    from specmeter.audit.claim import AuditVerdict, ColumnRead, Ruling
     from specmeter.audit.reading import Audit
     from specmeter.show.report import Block
 
@@ -29,6 +29,8 @@ MAX_ROWS = 1_000
 MAX_SHOWN = 10
 """Broken rows shown without --details, and as many of the others; of each verdict half of them at most where there are
 several."""
+SURE = 0.8
+"""From this certainty on, the meaning of a column is not asked about."""
 
 
 def report(audits: Sequence[Audit], *, details: bool = False) -> Report:
@@ -52,6 +54,7 @@ def report(audits: Sequence[Audit], *, details: bool = False) -> Report:
                     "counts": counts(audit.rulings),
                     "noise": {"share": round(audit.noise.share, 4), "origin": audit.noise.origin},
                     "notes": audit.notes,
+                    "columns": [column.model_dump(mode="json") for column in audit.columns],
                     "rulings": [ruling.model_dump(mode="json", exclude_none=True) for ruling in audit.rulings],
                 }
                 for audit in audits
@@ -66,7 +69,7 @@ def report(audits: Sequence[Audit], *, details: bool = False) -> Report:
 def _told(audit: Audit, place: str, *, details: bool) -> Iterator[list[Block]]:
     """The worst rows, what they rest on, and the others with what the source says."""
     if not audit.rulings:
-        yield [Text(Message("audit.empty"))]
+        yield [Text(Message("audit.empty")), *_how_read(audit.columns, details=True)]
         return
     shared = _shared_notes(audit.rulings)
     bad = sorted((r for r in audit.rulings if r.broken or r.contradictions), key=lambda r: VERDICTS.index(r.verdict))
@@ -84,11 +87,39 @@ def _told(audit: Audit, place: str, *, details: bool) -> Iterator[list[Block]]:
         found += [Tabled(more, caption=False), *_left_out(rest, others)]
     if len(worst) + len(others) > MAX_ROWS:
         found.append(Text(Message("audit.first", most=MAX_ROWS)))
+    if read := _how_read(audit.columns, details=details):
+        yield from (it for it in (found, read) if it)
+        found = []
     found.append(Text(Message("audit.noise", share=audit.noise.share, origin=audit.noise.origin)))
     for names, rows in audit.asked.items():
         found.append(Text(Message("audit.asked", flags=[f"--{it.replace('_', '-')}" for it in names], rows=rows)))
-    notes = {**dict.fromkeys(audit.notes, ""), **shared}
+    said = {"read.rates_left", *(("read.columns_left",) if details and audit.columns else ())}  # further up
+    notes = {
+        note: where
+        for note, where in {**dict.fromkeys(audit.notes, ""), **shared}.items()
+        if not (isinstance(note, Message) and note.code in said)
+    }
     yield [*found, *(Text(Message("audit.note", where=where, told=note)) for note, where in notes.items())]
+
+
+def _how_read(columns: Sequence[ColumnRead], *, details: bool) -> list[Block]:
+    """What columns were taken for, a line each: those that are in doubt as questions; others only with `details`."""
+    least: dict[tuple[str, str], ColumnRead] = {}
+    for it in columns:  # those of several tables that are alike share a line
+        if (it.name, it.meaning) not in least or it.certainty < least[it.name, it.meaning].certainty:
+            least[it.name, it.meaning] = it
+    shown = [it for it in least.values() if details or it.certainty < SURE][: MAX_ROWS if details else MAX_SHOWN]
+    if not shown:
+        return []
+    return [Text(Message("audit.how_read")), *(Text(_column(it), indent=2, whole=True) for it in shown)]
+
+
+def _column(it: ColumnRead) -> Message:
+    meaning = it.meaning.replace("_", " ") if it.is_read else Message("audit.not_read")
+    if it.certainty >= SURE:
+        return Message("audit.column", name=it.name, meaning=meaning)
+    pin = f"{it.name}={it.meaning}"
+    return Message("audit.column_asked", name=it.name, meaning=meaning, certainty=it.certainty, pin=pin)
 
 
 def _left_out(every: Sequence[Ruling], shown: Sequence[Ruling]) -> list[Text]:
@@ -121,7 +152,7 @@ def _rulings(
             notes = [note for note in ruling.claim.notes if note not in shared]
             below.extend((it, "faint") for it in (Message("audit.decided", bound=ruling.bound), *ruling.others, *notes))
         label = (ruling.claim.label,) if labelled else ()
-        verdict = Cell(in_words(ruling.verdict), tone=_TONES[ruling.verdict])
+        verdict = Cell(called(ruling), tone=_TONES[ruling.verdict])
         rows.append(row(ruling.claim.row, *label, verdict, Cell(ruling.reason, below=tuple(below))))
     claim = (Column("claim", most=30),) if labelled else ()
     columns = (Column("row", most=24), *claim, Column("ruling"), Column("why"))

@@ -12,7 +12,7 @@ from refused_batches import excerpt
 from said import codes
 from specmeter.audit.claim import Claim
 from specmeter.audit.read import llama_server_log, llama_speculative
-from specmeter.audit.read.infer_units import TableOptions
+from specmeter.audit.read.options import TableOptions
 from specmeter.audit.reading import read_claims
 from specmeter.errors import SpecmeterError, UsageError
 from specmeter.messages import Message

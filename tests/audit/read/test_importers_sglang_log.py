@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from specmeter.audit.claim import Claim
 from specmeter.audit.read import serving_log
-from specmeter.audit.read.infer_units import TableOptions
+from specmeter.audit.read.options import TableOptions
 from specmeter.audit.reading import detect, read_claims, rule
 from specmeter.messages import Message
 

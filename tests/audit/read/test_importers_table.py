@@ -13,7 +13,7 @@ from said import codes
 from specmeter.audit.claim import Claim
 from specmeter.audit.judge import rule_claim
 from specmeter.audit.read import document, grid, headings, table
-from specmeter.audit.read.infer_units import TableOptions
+from specmeter.audit.read.options import TableOptions, table_options
 from specmeter.audit.read.table import read_table, read_table_file
 from specmeter.audit.reading import detect
 from specmeter.errors import UsageError
@@ -149,8 +149,8 @@ def test_counts_settle_the_unit_with_decimal_commas_too(tmp_path: Path) -> None:
 def test_options_settle_the_unit(tmp_path: Path) -> None:
     text = "speedup,gamma,draft_acceptance\n1.13,4,0.04\n"
     assert verdicts(claims(text, tmp_path)) == ["cannot tell"]
-    fraction = claims(text, tmp_path, options=TableOptions(fraction=("draft_acceptance",)))
-    percent = claims(text, tmp_path, options=TableOptions(percent=("acceptance",)))
+    fraction = claims(text, tmp_path, options=TableOptions({"draft_acceptance": "acceptance"}))
+    percent = claims(text, tmp_path, options=TableOptions({"draft_acceptance": "acceptance_percent"}))
     assert verdicts(fraction) == ["possible"]
     assert verdicts(percent) == ["implausible"]
     assert percent[0].acceptance == pytest.approx(0.0004)
@@ -357,7 +357,7 @@ def test_unknown_columns_are_listed(tmp_path: Path) -> None:
         (b"speedup\n1.2\0\n", "NUL bytes", "CSV"),
         (b"PK\x03\x04abc", "compressed or binary", "decompress"),
         (b'speedup,note\n1.2,"open\n', "not CSV", "quote"),
-        (b"speedup,Speedup\n1,2\n", "both 'speedup' and 'Speedup' are read as speedup", "--column speedup=HEADING"),
+        (b"speedup,Speedup\n1,2\n", "both 'speedup' and 'Speedup' are read as speedup", "--column HEADING=speedup"),
         (b"speedup,speedup\n1,2\n", "two columns 'speedup' are read as speedup", "rename"),
         (b"[1, 2]", "no known column", "speedup"),
         (b'[{"speedup": 1.2},', "not JSON", "list of objects"),
@@ -401,10 +401,10 @@ def test_too_large_a_file_is_refused_before_it_is_parsed(tmp_path: Path, monkeyp
 
 def test_a_column_can_be_chosen_among_several(tmp_path: Path) -> None:
     text = "Speedup 0.8B,speedup,PPL\n1.3,1.1,7\n"
-    chosen = claims(text, tmp_path, options=TableOptions(columns={"speedup": "Speedup 0.8B"}))
+    chosen = claims(text, tmp_path, options=TableOptions({"Speedup 0.8B": "speedup"}))
     assert chosen[0].speedup == 1.3
-    with pytest.raises(UsageError, match="no such column 'nonsense'"):
-        claims(text, tmp_path, options=TableOptions(columns={"nonsense": "PPL"}))
+    with pytest.raises(UsageError, match="no such meaning"):
+        table_options({"PPL": "nonsense"})
 
 
 def test_json_lines_that_are_broken_are_rows_with_a_problem(tmp_path: Path) -> None:

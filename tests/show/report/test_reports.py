@@ -21,7 +21,7 @@ from specmeter.analysis.prediction.at_clients import over_clients, probed_at
 from specmeter.analysis.prediction.sources import acceptance_of, costs_of
 from specmeter.analysis.prediction.speedup import predict, surface
 from specmeter.analysis.reading import read_run
-from specmeter.audit.read.infer_units import TableOptions
+from specmeter.audit.read.options import TableOptions
 from specmeter.audit.reading import read_rows, rule
 from specmeter.cli import invoke
 from specmeter.messages import LANGUAGES, Message, words

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specmeter.audit.read.infer_units import TableOptions
+from specmeter.audit.read.options import TableOptions
 from specmeter.audit.read.table import read_table
 from specmeter.errors import UsageError
 

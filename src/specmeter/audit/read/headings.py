@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from specmeter.audit.claim import family_by_name, read_settings
+from specmeter.audit.read import options
 from specmeter.audit.read.columns import (
     COLUMNS,
     OTHER,
@@ -42,6 +43,7 @@ from specmeter.audit.read.infer_units import (
     is_of_quality,
     may_be_a_length,
     number_in,
+    old_options,
     without_vague_times,
 )
 from specmeter.errors import UsageError
@@ -104,29 +106,24 @@ def _join_short_names(groups: dict[str, list[ColumnReading]]) -> None:
             groups[longer[0]] += groups.pop(short)
 
 
-def refuse_unknown_names(grids: Sequence[Grid], path: Path, options: TableOptions) -> None:
+def refuse_unknown_names(grids: Sequence[Grid], path: Path, given: TableOptions | options.TableOptions) -> None:
     """Raises `UsageError` for an option that names a heading which no table of the file has."""
     texts: dict[str, None] = {}
     for grid in grids:
         texts |= dict.fromkeys([*grid.headings, *(" ".join(part) for part in _with_prefixes(grid.parts))])
-    there = ", ".join(repr(text[:40]) for text in list(texts)[:12])
-    known = {heading.name for text in texts if (heading := understand(text)) is not None} | set(options.columns)
-    asked = [(f"--column {name}={text}", text in texts) for name, text in options.columns.items()]
-    for flag, names in (("--percent", options.percent), ("--fraction", options.fraction)):
-        asked += [(f"{flag} {name}", name in texts or name in known) for name in names]
-    for option, found in asked:
-        if not found:
-            raise UsageError(f"{path}: {option[:80]}: no such column heading", fix=f"use one of {there}")
+    if isinstance(given, options.TableOptions):
+        given.refuse_unknown(texts, path)
 
 
-def read_headings(grid: Grid, path: Path, options: TableOptions) -> Headings:
+def read_headings(grid: Grid, path: Path, given: TableOptions | options.TableOptions) -> Headings:
     """The columns of a grid. Without any that holds numbers, there are no readings.
 
     Raises `UsageError` where two columns are the same thing.
     """
     where = f"{path}, {grid.place}" if grid.place else str(path)
+    said = old_options(given)
     grid.parts = _with_prefixes(grid.parts)
-    readings, unknown = _understood(grid, options)
+    readings, unknown = _understood(grid, said)
     _tell_counts(grid, readings, unknown)
     readings = without_vague_times(grid, readings, unknown)
     readings = _without_clashes(readings, unknown, where)
@@ -145,10 +142,10 @@ def read_headings(grid: Grid, path: Path, options: TableOptions) -> Headings:
     infer_draft_tokens(grid, readings)
     infer_changes(grid, readings)
     readings = infer_ratios(readings, unknown)
-    open_units = [reading for reading in readings if may_be_a_length(grid, reading, readings, options)]
+    open_units = [reading for reading in readings if may_be_a_length(grid, reading, readings, said)]
     readings = [reading for reading in readings if reading not in open_units]
     for reading in readings:
-        infer_percent(grid, reading, readings, options)
+        infer_percent(grid, reading, readings, said)
     unread = [text for text in unknown if _may_be_speed(grid, text)]
     unread += [] if whose is None else [whose.text]
     lengths = [text for text in unknown if text.strip("*_` ").lower() == "n"]
@@ -383,7 +380,7 @@ def _without_clashes(readings: list[ColumnReading], unknown: list[str], where: s
             both = f"both {texts} are" if first.text != same[1].text else f"two columns {first.text!r} are"
             raise UsageError(
                 f"{where}: {both} read as {first.name}",
-                fix=f"rename one of them, or choose with --column {first.name}=HEADING",
+                fix=f"rename one of them, or say with --column HEADING={first.name} which it is",
             )
     return sorted(kept, key=lambda reading: reading.index)
 

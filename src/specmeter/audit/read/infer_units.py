@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
 from specmeter.audit.claim import UnreadableError, family_by_name
-from specmeter.audit.read.columns import COLUMNS, Heading, column, heading_of, in_unit, is_plain, is_rate
+from specmeter.audit.read import options
+from specmeter.audit.read.columns import Heading, column, heading_of, in_unit, is_plain, is_rate
 from specmeter.audit.read.document import BYTES, RATES, TIMES, Number, parse_number
 from specmeter.audit.read.grid import Grid
-from specmeter.errors import UsageError
 from specmeter.messages import Message
 
 
@@ -28,28 +28,15 @@ class TableOptions:
     """Name of a column (`decode_rate`) -> heading to read it from."""
 
 
-def table_options(
-    percent: Sequence[str] = (),
-    fraction: Sequence[str] = (),
-    columns: Mapping[str, str] | None = None,
-    flag: Callable[[str], str] = str,
-) -> TableOptions:
-    """What was said, with our names of the columns. Raises `UsageError` for an unknown name, and for a heading that is
-    said to be in percent and a fraction."""
-    chosen: dict[str, str] = {}
-    for name, heading in (columns or {}).items():
-        known = column(name.strip())
-        if known is None or not heading:
-            raise UsageError(
-                f"{flag('column')} {f'{name}={heading}'!r}: not of the form NAME=HEADING with a known NAME",
-                fix=f"use one of these names: {', '.join(column.name for column in COLUMNS)}",
-            )
-        chosen[known.name] = heading
-    if both := set(percent) & set(fraction):
-        raise UsageError(
-            f"{flag('percent')} and {flag('fraction')} both list {min(both)!r}", fix="remove it from one of the two"
-        )
-    return TableOptions(tuple(percent), tuple(fraction), chosen)
+def old_options(given: TableOptions | options.TableOptions) -> TableOptions:
+    """The same by names of columns."""
+    if isinstance(given, TableOptions):
+        return given
+    columns = {meaning.removesuffix("_percent"): heading for heading, meaning in given.columns.items()}
+    shares = {heading: meaning for heading, meaning in given.columns.items() if meaning.startswith("acceptance")}
+    percent = tuple(heading for heading, meaning in shares.items() if meaning == "acceptance_percent")
+    fraction = tuple(heading for heading, meaning in shares.items() if meaning == "acceptance")
+    return TableOptions(percent, fraction, columns)
 
 
 _MAX_SHARE = 1e6

@@ -16,6 +16,7 @@ from functools import cached_property, lru_cache
 from importlib import resources
 from typing import Any, Literal
 
+from specmeter.audit.claim import column_name
 from specmeter.audit.read.cells import EMPTY, Num, is_number, numbers
 from specmeter.audit.read.grids import Grid
 
@@ -350,7 +351,7 @@ def name_of(meaning: Meaning) -> str:
 
 
 def streams_of(grid: Grid, chosen: Mapping[str, str] | None = None) -> list[Stream]:
-    """The numbers of a grid, sorted into streams with their candidates; `chosen` maps headings to canonical names."""
+    """The numbers of a grid in streams with their candidates; `chosen` maps names of columns to canonical ones."""
     page = Page(grid)
     out: list[Stream] = []
     for at, heading in enumerate(grid.head):
@@ -360,11 +361,11 @@ def streams_of(grid: Grid, chosen: Mapping[str, str] | None = None) -> list[Stre
         if not numeric or few:
             continue
         slots = _slots(numeric)
-        name = (chosen or {}).get(heading)
-        known = canonical(heading) if name is None else column_named(name)
         for slot, values in slots.items():
             own = slot.split()[0] in {"first", "num", "before"}
-            stream = Stream(at, slot, heading, values, scope_of(heading), own=own, known=known if own else None)
+            name = (chosen or {}).get(column_name(heading, "" if own else slot))
+            known = column_named(name) or column_named("condition") if name else canonical(heading) if own else None
+            stream = Stream(at, slot, heading, values, scope_of(heading), own=own, known=known)
             facts = Facts(stream, page, several=len(slots) > 1, nested=_nested(slots))
             stream.mean = load().texts["mean"].search(facts.said) is not None
             stream.candidates = candidates(facts)
@@ -418,6 +419,7 @@ class Page:
         self.words = " ".join([grid.context[-2000:], *words])
         self.rates = any("tokps" in norm(heading) for heading in grid.head)
         columns = range(len(grid.head))
+        self.beside = " ; ".join(norm(heading) for heading in grid.head[:64])
         self.ones = any(all(re.fullmatch(r"1(\.0*)?x?", row[at]) for row in grid.rows) for at in columns)
 
 
@@ -450,7 +452,11 @@ class Facts:
         self.any_signed = any(num.signed for num in values)
         self.negative = any(num.value < 0 for num in values)
         self.side = {"before": "base", "after": "sd"}.get(self.slot) or side_of(stream.heading)
-        self.above, self.rates = page.above, page.rates
+        self.above, self.rates, self.beside = page.above, page.rates, page.beside
+        known = known_column(stream.heading)
+        name = re.sub(r"[^a-z0-9]+", "_", stream.heading[:_LIMIT].lower()).strip("_")
+        self.label = name in load().conditions or (known is not None and known.kind == "text")
+        """The heading is that of a column of words."""
         self.ones = page.ones and 0.2 < self.middle < 12
         self.bare = False
         """The heading names only a method or data set; decided when words and units have had their say."""
@@ -481,7 +487,9 @@ def evidence(facts: Facts) -> list[tuple[Rule, float]]:
     score = tally(found, allowed(facts, tally(found)))
     facts.bare = not facts.unit and facts.own and facts.page.kind != "prose"
     facts.bare &= all(points <= 2 for quantity, points in score.items() if quantity != IGNORE)
-    facts.bare &= bool(facts.side or (facts.stream.scope and not facts.rates and facts.page.kind != "csv"))
+    facts.bare &= bool(
+        facts.side or ((facts.stream.scope or is_overall(facts.main)) and not facts.rates and facts.page.kind != "csv")
+    )
     named = frozenset(score)
     return found + [(rule, 1.0) for rule in book.checks if all(test(facts, named) for test in rule.tests)]
 
