@@ -21,13 +21,12 @@ from specmeter.audit.read.cells import (
     MAX_COLUMNS,
     MAX_ROWS,
     MAX_TEXT,
-    NUMBER,
     Row,
     Table,
     clean,
     is_number,
     point,
-    unit_of,
+    results,
 )
 from specmeter.audit.read.document import MAX_LINE, is_json
 from specmeter.errors import UsageError
@@ -123,13 +122,10 @@ def _unmarked(text: str, page: list[str], path: Path) -> list[Grid]:
 
 _MOST_COUNTED = 2_000
 """Lines that are counted."""
-_RESULTS = frozenset({"rate", "mspt", "msps", "tps", "%", "ms", "us", "s", "min", "x"})
 
 
 def _counted(texts: list[str]) -> Counter[str]:
-    """The numbers with decimals or the unit of a result."""
-    found = (number for text in texts for number in NUMBER.finditer(text[:MAX_TEXT]))
-    return Counter(it["num"] for it in found if (unit_of(it) or ("." in it["num"] and "rate")) in _RESULTS)
+    return Counter(number for text in texts for number in results(text))
 
 
 def _nothing(text: str, path: Path) -> list[Grid]:
