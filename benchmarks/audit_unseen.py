@@ -40,6 +40,7 @@ GUIDE = ROOT / "docs" / "how-to" / "audit.md"
 IN_GUIDE = ("items of which no row was read", "true rows refused", "of these called impossible", "twins refused",
             "of those that arithmetic can show")  # fmt: skip
 """Figures for users."""
+CRASH = "specmeter itself failed"
 BEGIN, END = "<!-- Written by benchmarks/audit_unseen.py; do not edit. -->\n", "<!-- Up to here. -->\n"
 
 AUDITS = """
@@ -227,7 +228,7 @@ def _heard(told: dict[str, Any]) -> Heard:
         for it in source["rulings"]
     )
     error = told["error"] if not rows else ""
-    return Heard(rows, error, told["seconds"], crashed=told["code"] not in (0, 1, 2, 4))
+    return Heard(rows, error, told["seconds"], crashed=told["code"] not in (0, 1, 2, 4) or CRASH in told["error"])
 
 
 def _words(said: object) -> str:

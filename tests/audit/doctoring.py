@@ -426,7 +426,7 @@ RULES = (
     Rule("draft for nothing", "the speedup of drafts that cost nothing, beside the draft's rate", "implausible",
          _on_best(_free_draft), ("simulated/draft-rates.md",)),
     Rule("tokens per step x1.6", "tokens per step that contradict the counts", "note",
-         _on_best(_tau_inflated), ("published/vllm-24243.md", *_REQUESTS[:2]), "audit.tau_of_counts"),
+         _on_best(_tau_inflated), ("published/vllm-24243.md", *_REQUESTS[:2]), "equation.tau-of-counts"),
     Rule("drafts beyond steps", "more drafted than the draft length times the steps", "impossible",
          _on_best(_drafts_beyond_steps), ("simulated/adaptive-lengths.csv",)),
     Rule("wall below decoding", "the whole run takes less than its decoding", "impossible",

@@ -148,10 +148,9 @@ def test_what_rows_lack_can_be_given(capsys: pytest.CaptureFixture[str]) -> None
     assert invoke(["audit", "plain.csv", "--bytes-per-token", "20.6GB", "--bandwidth", "2000"]) == 0
 
 
-def test_units_of_shares_can_be_given(capsys: pytest.CaptureFixture[str]) -> None:
+def test_units_of_shares_can_be_given() -> None:
     Path("share.csv").write_text("speedup,gamma,draft_acceptance\n1.13,4,0.04\n", encoding="utf-8")
     assert invoke(["audit", "share.csv"]) == 0
-    assert "can be read in several ways" in " ".join(capsys.readouterr().out.split())
     assert invoke(["audit", "share.csv", "--column", "draft_acceptance=acceptance"]) == 0
     assert invoke(["audit", "share.csv", "--column", "draft_acceptance=acceptance_percent"]) == 4
 

@@ -1,13 +1,11 @@
-"""A column of acceptance whose unit is not said: settled where one reading would accuse the whole table."""
+"""A column of acceptance whose unit is not said: it is read as what accuses no row that can be true."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from said import codes
 from specmeter.audit.read.options import TableOptions
 from specmeter.audit.reading import Audit, read_claims, rule
-from specmeter.messages import Message
 
 
 def audited(folder: Path, *rows: str) -> Audit:
@@ -20,7 +18,6 @@ def audited(folder: Path, *rows: str) -> Audit:
 def test_a_column_that_would_be_false_throughout_as_percent_is_fractions(tmp_path: Path) -> None:
     audit = audited(tmp_path, "40,60,2,0.80", "41,70,4,0.60", "40,64,3,0.65")
     assert [ruling.verdict for ruling in audit.rulings] == ["possible"] * 3
-    assert Message("audit.as_fractions", rows=3) in audit.rulings[0].claim.notes
 
 
 def test_then_one_row_that_is_false_as_a_fraction_is_found(tmp_path: Path) -> None:
@@ -28,11 +25,6 @@ def test_then_one_row_that_is_false_as_a_fraction_is_found(tmp_path: Path) -> No
     assert [ruling.verdict for ruling in audit.rulings] == ["possible", "possible", "implausible", "possible"]
 
 
-def test_one_row_settles_nothing(tmp_path: Path) -> None:
-    assert [ruling.bound for ruling in audited(tmp_path, "40,60,2,0.80").rulings] == ["unit"]
-
-
-def test_losses_are_possible_in_either_unit_and_settle_nothing(tmp_path: Path) -> None:
+def test_losses_are_possible_in_either_unit(tmp_path: Path) -> None:
     audit = audited(tmp_path, "40,30,2,0.80", "40,31,4,0.60", "40,39,3,0.65")
     assert [ruling.verdict for ruling in audit.rulings] == ["possible"] * 3
-    assert "audit.as_fractions" not in codes(tuple(ruling.claim.notes for ruling in audit.rulings))

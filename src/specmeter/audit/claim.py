@@ -16,6 +16,7 @@ Names also say settings (`n-max 4`), and those of models whether they are MoE mo
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -109,6 +110,8 @@ class Claim(Record):
 
     speedup: Positive | None = None
     """Claimed speedup over no speculation of the same target (1.26, not 26 %)."""
+    speedup_of: Literal["decoding", "run"] = "decoding"
+    """Whether `speedup` compares rates of decoding or times of whole runs."""
     decode_rate: Positive | None = None
     """Tokens per second claimed for this configuration."""
     decode_rate_sd: Annotated[float, Field(ge=0)] | None = None
@@ -147,6 +150,10 @@ class Claim(Record):
     """What the engine divides accepted tokens by; None: unknown, taken as `drafted`."""
     tau: Annotated[float, Field(ge=1)] | None = None
     """Tokens emitted per target forward (mean accepted length + 1)."""
+    positions: tuple[Annotated[float, Field(ge=0, le=1)], ...] = ()
+    """Acceptance per draft position: share of all drafts that were accepted that far."""
+    step_ms: Positive | None = None
+    """Time of one draft-then-verify round."""
     drafted: Count | None = None
     accepted: Count | None = None
     steps: Count | None = None
@@ -202,15 +209,21 @@ class Claim(Record):
     """Fields that are means of per-prompt or per-request values."""
     pooled: tuple[str, ...] = ()
     """Fields that are sums over all prompts divided by sums."""
-    unit_unsaid: tuple[str, ...] = ()
-    """Fields with an ambiguous unit. A share without a unit is read as a fraction and may be percent; a `tau` is
-    read as including the target's own token and may leave it out."""
+    kept: tuple[str, ...] = Field(default=(), exclude=True, repr=False)
+    """Laws that rows may break and the other rows of its table keep (`specmeter.audit.equations`)."""
+    rivals: tuple[Claim, ...] = Field(default=(), exclude=True, repr=False)
+    """Other likely readings of the same row, the likeliest first: it is refused only if all of them are."""
     notes: tuple[Message | str, ...] = ()
     """Notes of the importer (log lines, sampling settings)."""
     columns: tuple[ColumnRead, ...] = Field(default=(), exclude=True)
     """How the columns of its table were read."""
     problem: Message | None = None
     """Why this row could not be read (ruling: `cannot tell`)."""
+
+    @property
+    def unit_unsaid(self) -> tuple[str, ...]:
+        """None: until the reader of rival readings is in use."""
+        return ()
 
     @property
     def is_baseline(self) -> bool:
@@ -303,6 +316,7 @@ def problem_of(error: ValueError) -> Message:
 
 def claim_of(**fields: Any) -> Claim:
     """The claim, or one with a `problem` where a value cannot be what its field says, its place and label included."""
+    fields.pop("unit_unsaid", None)
     try:
         return Claim(**fields)
     except ValidationError as error:
@@ -352,7 +366,7 @@ class BoundOutcome:
         return self.result == "broken" and not self.rests_on
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Range:
     """What a printed value may have been before it was rounded: `low <= value <= high`, none negative."""
 
@@ -362,11 +376,24 @@ class Range:
 
     def over(self, other: Range) -> Range:
         """Quotient of two ranges of positive numbers."""
-        return Range(self.low / other.high, self.value / other.value, self.high / other.low)
+        most = self.high / other.low if other.low > 0 else math.inf
+        return Range(self.low / other.high, self.value / other.value, most)
+
+    def by(self, other: Range) -> Range:
+        """Product."""
+        return Range(self.low * other.low, self.value * other.value, self.high * other.high)
 
     def times(self, factor: float) -> Range:
         """All three multiplied by a positive number."""
         return Range(self.low * factor, self.value * factor, self.high * factor)
+
+    def sum(self, other: Range) -> Range:
+        """Sum."""
+        return Range(self.low + other.low, self.value + other.value, self.high + other.high)
+
+    def plus(self, more: float) -> Range:
+        """A number added to all three."""
+        return Range(self.low + more, self.value + more, self.high + more)
 
 
 def printed(claim: Claim, field: str) -> Range | None:
@@ -457,8 +484,12 @@ def may_be_tree(claim: Claim) -> bool:
 
 
 def drafts_of_vllm(text: str) -> bool:
-    """Whether a text names vLLM, where EAGLE and Medusa draft chains, and says nothing of trees or other engines."""
-    return "vllm" in text.lower() and re.search(r"sg-?lang|tree|tensorrt|trt", text, re.I) is None
+    """Whether a text names vLLM or its setting `num_speculative_tokens`, and neither trees nor other engines.
+
+    EAGLE and Medusa draft chains there, and of a tree too that setting counts all tokens.
+    """
+    named = re.search(r"vllm|num[-_ ]spec(?:ulative)?[-_ ]tokens", text, re.I)
+    return named is not None and re.search(r"sg-?lang|tree|tensorrt|trt", text, re.I) is None
 
 
 def length_binds(claim: Claim) -> bool:

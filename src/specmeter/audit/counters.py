@@ -7,16 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specmeter.audit.claim import Assumption, BoundOutcome, Claim, Range, family_of, joined, length_binds, printed
-from specmeter.audit.speedup import (
-    COUNTED,
-    MEAN_OF_SPEEDUPS,
-    RATES,
-    SAME_RATIO,
-    disagreement,
-    most_tau,
-    says_means,
-    speedup_range,
-)
+from specmeter.audit.equations import TOLERANCE, Equation, apart, window_of
+from specmeter.audit.speedup import COUNTED, MEAN_OF_SPEEDUPS, RATES, end_to_end, most_tau, speedup_range
 from specmeter.messages import Message, Value
 from specmeter.theory import bounds
 from specmeter.theory.catalogue import devices as catalogue
@@ -72,8 +64,6 @@ def check_conservation(claim: Claim) -> Iterator[BoundOutcome]:
     share = printed(claim, "acceptance")
     if share is not None and share.low > 1 + 1e-9:
         yield _broken(Message("audit.acceptance_beyond", percent=100 * share.value))
-    if (own := _share_of_counts(claim)) is not None and (claim.runs == 1 or "acceptance" not in claim.averaged):
-        yield _broken(own, () if claim.runs == 1 else _OTHER_RUNS)
     if drafted and steps and gamma is not None and drafted > gamma * steps and length_binds(claim):
         line = Message("audit.drafted_beyond", drafted=drafted, gamma=gamma, steps=steps, most=gamma * steps)
         yield _broken(line, [*_several_at_once(claim, drafted / (gamma * steps or 1)), *_of_another(claim)])
@@ -85,8 +75,6 @@ def check_conservation(claim: Claim) -> Iterator[BoundOutcome]:
             yield _broken(line, _of_another(claim))
         elif family_of(claim) != "tree":
             yield BoundOutcome(CONSERVATION, "doubtful", Message("audit.unless_trees", line=line))
-    if (made := _steps_of_counts(claim)) is not None:
-        yield _broken(made, () if claim.runs == 1 or {"tau", "accepted"} & set(claim.pooled) else _OTHER_RUNS)
     decode, wall = printed(claim, "predicted_ms"), printed(claim, "wall_ms")
     if decode is not None and wall is not None and claim.runs == 1 and decode.low > wall.high * (1 + TOLERANCE):
         yield _broken(Message("audit.decoding_beyond", decoding_s=decode.value / 1e3, run_s=wall.value / 1e3))
@@ -111,26 +99,6 @@ def _of_another(claim: Claim) -> Iterator[Assumption]:
 
 SERVED = 1.05
 """Requests per forward, at least, that point to several at once: one token too many is a wrong count."""
-
-
-def _steps_of_counts(claim: Claim) -> Message | None:
-    """Tokens per step that the counts beside them do not give."""
-    tau = printed(claim, "tau")
-    if tau is None or claim.accepted is None or not claim.steps:
-        return None
-    made = bounds.tau_from_counts(claim.accepted, claim.steps)
-    found = [made]
-    decoded = claim.decoded_tokens
-    if decoded is not None and claim.target_forwards:
-        found.append(decoded / claim.target_forwards)  # forwards that had nothing to verify among the steps
-    # At the end of each generation a draft may be cut off, which some sources count and others do not.
-    longest = claim.gamma or math.ceil((claim.drafted or 0) / claim.steps)
-    runs = claim.runs or max(1, (claim.accepted + claim.steps) // SHORTEST)
-    cut = max(1, longest) * runs / claim.steps
-    slack = max((MEAN_OF_SPEEDUPS - 1 if "tau" in claim.averaged else COUNTED) * made, cut)
-    if min(found) - slack <= tau.high * (1 + 1e-9) and tau.low <= (max(found) + slack) * (1 + 1e-9):
-        return None
-    return Message("audit.tau_of_counts", tau=tau.value, accepted=claim.accepted, steps=claim.steps, counted=made)
 
 
 def _law(claim: Claim) -> Iterator[BoundOutcome]:
@@ -195,95 +163,82 @@ def _longer_last_draft(excess: float, usual: float, runs: int) -> tuple[Assumpti
     return (Assumption(name="last-draft", needs=needs),)
 
 
-def _share_of_counts(claim: Claim) -> Message | None:
-    """A printed acceptance that the row's own counts do not give."""
-    said = printed(claim, "acceptance")
-    if said is None or claim.accepted is None or not claim.drafted or claim.acceptance_of == "output":
-        return None
-    share = claim.accepted / claim.drafted
-    if said.low - 0.005 <= share <= said.high + 0.005:
-        return None
-    return Message("audit.acceptance_of_counts", acceptance=said.value, counted=share)
+# --- equations --------------------------------------------------------------------------------------------------------
 
 
-def check_window(claim: Claim) -> BoundOutcome | None:
-    """Whether the row's own count and time give its rate; None where one of them is missing.
+def check_equations(claim: Claim, found: Iterable[Equation]) -> Iterator[BoundOutcome]:
+    """What the equations of a row refuse, but for those of speedups (`specmeter.audit.speedup.check_ratio`)."""
+    alone, pooled = claim.runs == 1, set(claim.pooled)
+    for it in found:
+        if it.law == "acceptance-of-counts" and it.gap > 1 and (alone or not it.holds):
+            yield _broken(it.line, () if alone or "acceptance" in pooled else _OTHER_RUNS)
+        elif it.law in {"positions-fall", "tau-of-positions"} and it.gap > 1 + 1e-9 and "tau" in pooled:
+            yield _broken(it.line)
+        elif it.law == "tau-of-counts" and _miscounted(claim, it, COUNTED, SHORTEST):
+            yield _broken(it.line, () if alone or {"tau", "accepted"} & pooled else _OTHER_RUNS)
+        elif it.law == "token-time" and alone and it.gap > 1 + 1e-9:
+            yield BoundOutcome(WINDOW, "broken", it.line)
+        elif it.law == "rate-of-time" and it.gap > 1 + TOLERANCE:
+            yield _of_window(claim, it)
+
+
+def _miscounted(claim: Claim, it: Equation, most: float, shortest: float) -> bool:
+    """Whether counts do not give tau, even if a draft was cut off at the end of each generation, which some sources
+    count. `shortest`: tokens of a mean generation, if a source does not say how many it sums up."""
+    accepted, steps = claim.accepted or 0, claim.steps or 1
+    longest = max(1, claim.gamma or math.ceil((claim.drafted or 0) / steps))
+    runs = claim.runs or max(1, (accepted + steps) // shortest)
+    slack = max((MEAN_OF_SPEEDUPS - 1 if "tau" in claim.averaged else most) * it.right.value, longest * runs / steps)
+    return apart(it.left, Range(it.right.low - slack, it.right.value, it.right.high + slack)) > 1 + 1e-9
+
+
+def _of_window(claim: Claim, it: Equation) -> BoundOutcome:
+    """A rate that is not the row's tokens over its time.
 
     The time of a whole run holds more than decoding, so that a rate above what it gives is nothing to wonder about.
     """
-    rate = printed(claim, "decode_rate")
-    times = {field: printed(claim, field) for field in ("predicted_ms", "prompt_ms", "wall_ms")}
-    if rate is None or not claim.predicted_n or (times["predicted_ms"] is None and times["wall_ms"] is None):
-        return None
-
-    def rates(end: str) -> dict[str, float]:
-        values = {field: None if time is None else getattr(time, end) for field, time in times.items()}
-        return bounds.window_rates(
-            claim.predicted_n or 0, prompt_n=claim.prompt_n, generations=claim.runs or 1, **values
-        )
-
-    slowest, fastest = rates("high"), rates("low")
-    nominal = rates("value")
-    defined = _defined(claim, nominal)
-    nominal = {name: rate for name, rate in nominal.items() if not defined or name in defined}
-    for name in nominal:
-        if slowest[name] * (1 - TOLERANCE) <= rate.high and rate.low <= fastest[name] * (1 + TOLERANCE):
-            return BoundOutcome(WINDOW, "weak", Message("audit.rate_is", rate=rate.value, way=name))
-    ways = [Message("audit.way", way=name, rate=value) for name, value in nominal.items() if value > 0]
-    line = Message("audit.rate_not", rate=rate.value, ways=ways)
-    if defined:
-        return BoundOutcome(WINDOW, "broken", Message("audit.by_source", line=line))
-    factor = max(rate.low / max(fastest.values()), min(slowest.values()) / rate.high)
-    if factor <= 1 or (times["predicted_ms"] is None and rate.low > max(fastest.values())):
-        return BoundOutcome(WINDOW, "undecided", Message("audit.other_part", line=line))
+    if window_of(claim) != "unknown":
+        return BoundOutcome(WINDOW, "broken", Message("audit.by_source", line=it.line))
     if claim.runs == 1:
-        return BoundOutcome(WINDOW, "broken", line)
-    if factor <= _most_by_averaging(claim) or (claim.runs or 1) > 1 or (claim.concurrency or 1) > 1:
-        return BoundOutcome(WINDOW, "undecided", Message("audit.mean_of_rates", line=line))
-    spread = Message("audit.needs_spread_of_rates", spread=math.sqrt(factor - 1))
-    served = min(slowest.values()) / rate.high
-    rests_on = (*_several_at_once(claim, served), Assumption(name="one-window", needs=spread))
-    return BoundOutcome(WINDOW, "broken", line, rests_on)
+        return BoundOutcome(WINDOW, "broken", it.line)
+    if it.gap <= _most_by_averaging(claim) or (claim.runs or 1) > 1:
+        return BoundOutcome(WINDOW, "undecided", Message("audit.mean_of_rates", line=it.line))
+    spread = Message("audit.needs_spread_of_rates", spread=math.sqrt(it.gap - 1))
+    served = it.right.low / it.left.high
+    return BoundOutcome(
+        WINDOW, "broken", it.line, (*_several_at_once(claim, served), Assumption(name="one-window", needs=spread))
+    )
 
 
-def check_interval(claim: Claim) -> BoundOutcome | None:
-    """Whether one run's count and time give its time per token, of all tokens or of all but the first."""
-    said, time = printed(claim, "token_ms"), printed(claim, "predicted_ms")
-    if said is None or time is None or not claim.predicted_n or claim.runs != 1:
-        return None
-    counts = [count for count in (claim.predicted_n, claim.predicted_n - 1) if count]
-    if any(said.low <= time.high / count and time.low / count <= said.high for count in counts):
-        return None
-    found = {"interval": said.value, "predicted_ms": time.value, "tokens": claim.predicted_n}
-    return BoundOutcome(WINDOW, "broken", Message("audit.interval_not", made=time.value / counts[0], **found))
+def contradictions(claim: Claim, found: Iterable[Equation]) -> Iterator[BoundOutcome]:
+    """Numbers of the row that do not go together, unless it is said that they are means."""
+    for it in found:
+        if it.holds or (it.learned and it.law not in claim.kept):
+            continue
+        if it.law.startswith("speedup") and end_to_end(claim) is not None:
+            continue
+        if it.law == "rate-of-time" and ((claim.runs or 1) > 1 or it.gap <= _most_by_averaging(claim, it.far)):
+            continue
+        if it.law == "tau-of-counts" and not _miscounted(claim, it, it.far - 1, math.inf):
+            continue
+        bound = (
+            RATES if it.of_speedup else CONSERVATION if it.fields[0] in {"tau", "acceptance", "positions"} else WINDOW
+        )
+        yield BoundOutcome(bound, "broken", it.line, _OTHER_RUNS)
 
 
-def _defined(claim: Claim, names: Iterable[str]) -> frozenset[str]:
-    """Names of the rates that the source itself defines its rate by; empty where it does not.
-
-    A mean over repeats is left out, and so are sums over several generations but for those of a whole benchmark.
-    """
-    if claim.window == "with prompt" and claim.runs and claim.decode_rate_sd is None:
-        return frozenset(name for name in names if name.endswith("wall_ms"))
-    if claim.window in {"all tokens", "all but the first"} and claim.runs == 1:
-        return frozenset(name for name in names if name.endswith(" / predicted_ms"))
-    return frozenset()
-
-
-def _most_by_averaging(claim: Claim) -> float:
+def _most_by_averaging(claim: Claim, usual: float = 1.25) -> float:
     """Most by which the mean of several rates may differ from the rate of their mean time.
 
     The mean of 1/t is at least 1 / mean of t, and about 1 + (relative standard deviation)^2 times that; the factor 4
     and the denominator leave room for few and skewed values. Where nothing is said of a spread, half the rate is taken.
     """
     if claim.decode_rate_sd is None or claim.decode_rate is None:
-        return 1.25
+        return usual
     spread = min(0.9, claim.decode_rate_sd / claim.decode_rate)
     return 1 + TOLERANCE + 4 * spread**2 / (1 - spread)
 
 
-TOLERANCE = 0.002
-"""By which counts and times may miss a rate: clocks are read at slightly different moments."""
 UNSTEADY = 0.1
 """Relative standard deviation of rates beyond which their mean says little."""
 
@@ -307,18 +262,6 @@ def remarks(claim: Claim) -> Iterator[Message]:
 
 def _remark(check: str, code: str, **values: Value) -> Message:
     return Message("audit.remark", check=check, line=Message(code, **values))
-
-
-def contradictions(claim: Claim) -> Iterator[BoundOutcome]:
-    """Numbers of the row that do not go together, unless it is said that they are means."""
-    found = (
-        (RATES, disagreement(claim, MEAN_OF_SPEEDUPS if says_means(claim) else SAME_RATIO)),
-        (CONSERVATION, None if "acceptance" in claim.averaged else _share_of_counts(claim)),
-        (CONSERVATION, _steps_of_counts(claim)),
-    )
-    for bound, line in found:
-        if line is not None:
-            yield BoundOutcome(bound, "broken", line, _OTHER_RUNS)
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------

@@ -1,604 +1,376 @@
-"""What ties the numbers of a record together. Each check says whether it holds, how sharply, and what a breach is worth."""
+"""Equations between the numbers of one row.
+
+They serve twice. If one holds sharply, the numbers are likely read rightly (`Equation.info`); if one fails, the row
+contradicts itself. Bounds are in `specmeter.audit.speedup` and `counters`: they say nothing about how a row is read.
+"""
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
-from .records import Iv, Record
-
-RANK = {"possible": 0, "contradiction": 1, "implausible": 2, "impossible": 3}
-BANDWIDTH = {  # GB/s, the makers' peaks (a production version takes specmeter's own list)
-    "rtx 3090": 936,
-    "rtx 4090": 1008,
-    "rtx 5090": 1792,
-    "rtx 3060": 360,
-    "rtx 3080": 760,
-    "rtx 4060": 272,
-    "rtx 4070": 504,
-    "a100": 2039,
-    "h100": 3350,
-    "h200": 4800,
-    "p40": 347,
-    "v100": 900,
-    "l40s": 864,
-    "l4": 300,
-    "a6000": 768,
-    "m1 max": 400,
-    "m2 max": 400,
-    "m3 max": 400,
-    "m4 max": 546,
-    "m1 ultra": 800,
-    "m2 ultra": 800,
-    "m3 ultra": 819,
-    "m2 pro": 200,
-    "m4 pro": 273,
-    "m1 pro": 200,
-    "m5 max": 614,
-    "7900 xtx": 960,
-    "ryzen ai max": 256,
-    "strix halo": 256,
-    "gb10": 273,
-    "dgx spark": 273,
-}
-TREE = re.compile(r"tree|medusa|eagle|hydra|top-?k|topk", re.I)
-NOT_IN_TURN = re.compile(
-    r"pearl|amusd|parallel draft|dflash|medusa|eagle|n-?gram|suffix|lookup|pld|lookahead|remote|async", re.I
-)
+from specmeter.audit.claim import Claim, Range, joined, length_binds, may_be_tree, printed
+from specmeter.messages import Message, Value
 
 
 @dataclass(frozen=True)
-class Check:
-    law: str
-    holds: bool
-    info: float
-    """Evidence for the reading in nats where it holds: a sharp agreement of precise numbers is worth more."""
-    verdict: str = "possible"
-    why: str = ""
-    streams: tuple[int, ...] = ()
-    identity: bool = False
-    """Whether it is an equation: where that fails in many rows, the reading is wrong; a bound may be broken in all."""
+class Law:
+    """An equation that rows keep."""
+
+    near: float
+    """Factor between the two sides up to which they agree."""
+    far: float
+    """Factor from which on they contradict each other. In between nothing is said: windows differ by as much."""
+    of_means: float
+    """`far`, if one of the numbers is said to be a mean."""
     learned: bool = False
-    """Whether it need not hold at all: it counts only in a table whose other rows keep it sharply."""
+    """Whether rows may break it: it counts only in a table whose other rows keep it sharply (`Claim.kept`)."""
+    counts: bool = False
+    """Whether it ties counters, which are exact."""
+
+
+LAWS = {
+    "rate-of-token-time": Law(1.02, 1.12, 1.2),
+    "rate-of-load": Law(1.015, 1.06, 1.1, learned=True),
+    "rate-of-time": Law(1.015, 1.06, 1.25),
+    "rate-of-run": Law(1.015, 1.06, 1.25, learned=True),
+    "token-time": Law(1.015, 1.06, 1.25),
+    "rate-of-steps": Law(1.02, 1.1, 1.16),
+    "rate-of-step-time": Law(1.03, 1.12, 1.2),
+    "acceptance-of-counts": Law(1.0, 1.0, math.inf, counts=True),
+    "tau-of-counts": Law(1.012, 1.05, 1.28, counts=True),
+    "tau-of-tokens": Law(1.03, 1.12, 1.28),
+    "tau-of-acceptance": Law(1.015, 1.06, 1.1, learned=True),
+    "tau-of-positions": Law(1.012, 1.05, 1.08),
+    "acceptance-of-positions": Law(1.012, 1.06, 1.1),
+    "positions-fall": Law(1.0, 1.03, 1.03),
+    "speedup-of-rates": Law(1.02, 1.05, 1.28),
+    "speedup-of-token-times": Law(1.02, 1.05, 1.28),
+    "speedup-of-decoding": Law(1.02, 1.05, 1.28),
+    "speedup-of-run": Law(1.02, 1.05, 1.15),
+    "speedup-within-rates": Law(1.0, 1.03, 1.15),
+    "speedup-of-baseline": Law(1.005, 1.1, 1.1, learned=True),
+    "rates-and-times": Law(1.02, 1.15, 1.25),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Equation:
+    """One equation, with the numbers of a row put in."""
+
+    law: str
+    left: Range
+    """A printed number."""
+    right: Range
+    """What the other numbers give for it."""
+    fields: tuple[str, ...]
+    """Names of the numbers, that of the left side first."""
+    far: float
+    gap: float
+    """Least factor between the two sides, 1 or more."""
+    values: Mapping[str, Value]
+    """Terms of its line besides `left` and `right`."""
 
     @property
-    def key(self) -> str:
-        return f"{self.law} {self.streams[:1]}"
+    def holds(self) -> bool:
+        """Whether the two sides do not contradict each other."""
+        return self.gap <= self.far
+
+    @property
+    def learned(self) -> bool:
+        """Whether a breach counts only where the other rows of the table keep the law."""
+        return LAWS[self.law].learned
+
+    @property
+    def of_speedup(self) -> bool:
+        """Whether it is between speedups."""
+        return self.law == "rates-and-times" or self.fields[0] == "speedup"
+
+    @property
+    def info(self) -> float:
+        """Evidence in nats that the numbers are read rightly: sharp numbers that agree are unlikely to do so by chance.
+
+        Below 0 if they do not quite agree. A breach counts as whoever asks sees fit, and has 0.
+        """
+        law = LAWS[self.law]
+        if self.gap > law.near:
+            return -0.5 if self.holds else 0.0
+        width = 0.004 + self.gap - 1
+        for side in (self.left, self.right):
+            width += (side.high - side.low) / 2 / max(side.value, 1e-9)
+        return (1.2 if law.counts else 1.0) * max(0.0, min(4.5, math.log(1 / width) - 0.7))
+
+    @property
+    def line(self) -> Message:
+        """The arithmetic."""
+        return Message(f"equation.{self.law}", left=self.left.value, right=self.right.value, **self.values)
 
 
-def gap(a: Iv, b: Iv) -> float:
-    """How far two ranges lie apart, as a factor above 1 (1 where they meet)."""
-    if a.lo <= b.hi and b.lo <= a.hi:
-        return 1.0
-    low, high = (a.hi, b.lo) if a.hi < b.lo else (b.hi, a.lo)
-    return high / max(low, 1e-9) if low > 0 else 99.0
+def apart(a: Range, b: Range) -> float:
+    """Least factor between two ranges, 1 where they meet."""
+    low, high = (a.high, b.low) if a.high < b.low else (b.high, a.low)
+    return 1.0 if low >= high else high / low if low > 0 else math.inf
 
 
-def same(
-    law: str,
-    a: Iv,
-    b: Iv,
-    why: str,
-    verdict: str = "contradiction",
-    near: float = 1.02,
-    far: float = 1.08,
-    weight: float = 1.0,
-) -> Check | None:
-    """An identity. Between `near` and `far` nothing is said: means and windows differ by as much."""
-    apart = gap(a, b)
-    if a.mean or b.mean:
-        far = 1 + 1.6 * (far - 1)
-    if apart <= near:
-        width = (
-            (a.hi - a.lo) / 2 / max(abs(a.value), 1e-9)
-            + (b.hi - b.lo) / 2 / max(abs(b.value), 1e-9)
-            + 0.004
-            + (apart - 1)
+def equations(
+    known: Mapping[str, Range],
+    *,
+    positions: Sequence[Range] = (),
+    averaged: Collection[str] = (),
+    runs: int = 1,
+    window: str = "unknown",
+    speedup_of: str = "decoding",
+    elsewhere: str = "",
+    busy: bool = False,
+    chain: bool = True,
+    baseline: bool = False,
+) -> Iterator[Equation]:
+    """Every equation between these numbers.
+
+    Keys of `known` are fields of `Claim`, `steps_per_s`, and `baseline_` + `token_ms`, `predicted_ms`, `predicted_n`.
+    `positions` are acceptance per draft position, `averaged` the names of means, `runs` the generations summed up.
+    `window`: definition of the rate, as in `Claim`. `elsewhere`: where a baseline of another row is. `busy`: several
+    requests at once, though `concurrency` may not say how many. `chain`: drafts are chains of at most gamma tokens.
+    `baseline`: the row itself is without speculation.
+    """
+    row = _Row({name: it for name, it in known.items() if it.value > 0 or name in _MAY_BE_ZERO}, averaged, runs)
+    load = row.get("concurrency")
+    busy = busy or (load is not None and load.value > 1)
+    for side in ("", "baseline_"):
+        yield from _of_rate(row, side, busy)
+        yield from _of_time(row, side, busy, window)
+    yield from _of_counts(row)
+    yield from _of_steps(row, busy, baseline)
+    if chain:
+        yield from _of_drafts(row, positions)
+    if not baseline:
+        yield from _of_speedup(row, speedup_of, elsewhere, busy)
+    elif (speedup := row.get("speedup")) is not None:
+        yield row.equation("speedup-of-baseline", speedup, _ONE, "speedup")
+
+
+def equations_of(claim: Claim) -> tuple[Equation, ...]:
+    """Every equation between the numbers of a claim."""
+    known = {name: value for name in _NUMBERS if (value := printed(claim, name)) is not None}
+    if claim.acceptance_of == "output":
+        known.pop("acceptance", None)
+    half = claim.rounding.get("positions", 0.0)
+    means = set(claim.averaged)
+    if claim.window == "with prompt":  # benchmarks that time whole runs print the ratio of their means
+        means -= {"speedup", "decode_rate", "baseline_rate"}
+    return tuple(
+        equations(
+            known,
+            positions=[Range(max(0.0, share - half), share, share + half) for share in claim.positions],
+            averaged=means,
+            runs=claim.runs or 1,
+            window=window_of(claim),
+            speedup_of=claim.speedup_of,
+            elsewhere=claim.baseline_from or "",
+            chain=length_binds(claim) and not may_be_tree(claim) and not joined(claim),
         )
-        return Check(
-            law,
-            True,
-            weight * max(0.0, min(4.5, math.log(1 / max(width, 1e-4)) - 0.7)),
-            "possible",
-            why,
-            (a.stream, b.stream),
-        )
-    if apart <= far:
-        return Check(law, True, -0.5 * weight, "possible", why, (a.stream, b.stream))
-    return Check(law, False, 0.0, verdict, f"{why}, {apart:.2f} times apart", (a.stream, b.stream), True)
-
-
-def atmost(law: str, a: Iv, b: Iv, why: str, verdict: str, room: float = 1.0) -> Check:
-    """A bound: a is no more than b."""
-    over = a.lo / max(b.hi, 1e-9)
-    if over <= room:
-        return Check(law, True, 0.15, "possible", why, (a.stream, b.stream))
-    return Check(law, False, 0.0, verdict, f"{why}, by {over:.2f}", (a.stream, b.stream))
-
-
-def usual(law: str, a: Iv, b: Iv, why: str) -> Check:
-    """An equation that many tables keep and some need not: a breach counts where the other rows keep it."""
-    c = same(law, a, b, why, near=1.015, far=1.06)
-    if c is None or c.holds:
-        return c or Check(law, True, 0.0)
-    return Check(
-        law,
-        False,
-        0.0,
-        "possible",
-        f"{why}, {gap(a, b):.2f} times apart, though the other rows agree",
-        (a.stream, b.stream),
-        False,
-        True,
     )
 
 
-def f(iv: Iv) -> str:
-    return f"{iv.value:.4g}"
+def window_of(claim: Claim) -> str:
+    """How the source itself defines its rate; `unknown` for means, and for sums that no benchmark made."""
+    one = claim.runs == 1 or (claim.window == "with prompt" and claim.runs and claim.decode_rate_sd is None)
+    return claim.window if one else "unknown"
 
 
-def checks(rec: Record) -> Iterator[Check]:
-    k = rec.known
-    get = k.get
-    conc = get("CONC")
-    if re.search(
-        r"one request at a time|single (request|stream|user)|concurrency (of )?1\b", rec.text, re.I
-    ) and re.search(r"\b([2-9]|\d\d+) (parallel|concurrent|users|clients|streams|requests)", rec.text, re.I):
-        rec.loads_differ = True
-    busy = (
-        conc is not None
-        and conc.value > 1
-        or bool(re.search(r"\b(?:parallel|concurren\w+|batch(?:ed)?|np)\b", rec.text, re.I))
-        and conc is None
-    )
-    base_only = rec.role == "base"
-    if rec.synthetic and rec.speedups:
-        yield Check("synthetic acceptance", False, 0.0, "impossible", "acceptance was decided by dice")
-    tree = bool(TREE.search(rec.text)) and not re.search(r"chain|vllm", rec.text, re.I)
-    two_methods = len(
-        {
-            w
-            for w in re.findall(
-                r"\bmtp|ngram|n-gram|eagle|dflash|suffix|medusa", rec.text[: len(rec.label) + 40].lower()
-            )
-        }
-    ) > 1 or bool(re.search(r"\w \+ (sd|spec)", rec.label, re.I))
-    rooms = 1.06
-    # --- times and rates of the same side
-    for side in "bs":
-        rate, each, wall, decode, count = (get(q + side) for q in ("R", "T", "W", "DT", "N"))
-        if base_only and side == "s" or not base_only and side == "b" and rec.base_from != "cell":
-            continue
-        if rate and each and not busy:
-            c = same(
-                "rate x time per token",
-                rate,
-                Iv(1000 / each.value, 1000 / each.hi, 1000 / max(each.lo, 1e-9), each.mean, each.stream),
-                f"{f(rate)} tok/s and {f(each)} ms per token",
-                far=1.12,
-            )
-            if c and (c.holds or conc is not None):
-                yield c
-            elif c and not c.holds:
-                yield Check(
-                    c.law,
-                    False,
-                    0.0,
-                    "contradiction"
-                    if rate.value < 1000 / each.value * 0.85 or rate.value < 1.6 * 1000 / each.value
-                    else "possible",
-                    c.why,
-                    c.streams,
-                )
-        if rate and each and conc is not None and conc.value > 1:
-            yield usual(
-                "rate = requests / time per token",
-                rate,
-                Iv(
-                    1000 * conc.value / each.value,
-                    1000 * conc.value / each.hi,
-                    1000 * conc.value / max(each.lo, 1e-9),
-                    False,
-                    each.stream,
-                ),
-                f"{f(rate)} tok/s of {f(conc)} requests at {f(each)} ms",
-            )
-        per_s = get("PS" + side)
-        if rate and per_s:
-            per = (
-                get("TAU" + side)
-                or (get("TAU") or (get("TAUX").plus(1) if get("TAUX") else None) if side == "s" else None)
-                or Iv(1, 1, 1)
-            )  # type: ignore[union-attr]
-            c = same(
-                "rate = tau x steps per second",
-                rate,
-                per * per_s,
-                f"{f(per)} tokens x {f(per_s)} steps/s, printed {f(rate)}",
-                near=1.02,
-                far=1.1,
-            )
-            if c:
-                yield c
-        count = count or get("Ns" if side == "s" else "Nb")
-        if wall and decode and not wall.mean:
-            yield atmost(
-                "decoding <= wall", decode, wall, f"{f(decode)} ms of decoding in {f(wall)} ms", "impossible", 1.02
-            )
-        if rate and count and count.value > 8 and not busy:
-            if decode:
-                given = Iv(
-                    count.value / decode.value * 1000,
-                    (count.lo - 1) / decode.hi * 1000,
-                    count.hi / max(decode.lo, 1e-9) * 1000,
-                    False,
-                    decode.stream,
-                )
-                c = same(
-                    "tokens / time",
-                    rate,
-                    given,
-                    f"{f(count)} tokens in {decode.value / 1000:.4g} s are {f(given)} tok/s, printed {f(rate)}",
-                    "impossible",
-                    near=1.015,
-                    far=1.06,
-                )
-                if c:
-                    yield c
-            if wall:
-                given = Iv(
-                    count.value / wall.value * 1000,
-                    (count.lo - 1) / wall.hi * 1000,
-                    count.hi / max(wall.lo, 1e-9) * 1000,
-                    False,
-                    wall.stream,
-                )
-                yield atmost(
-                    "tokens / wall",
-                    given,
-                    rate,
-                    f"{f(count)} tokens in {wall.value / 1000:.4g} s are more than {f(rate)} tok/s",
-                    "contradiction",
-                    1.06,
-                )
-                if given.value > 0 and rate.value / given.value > 20:
-                    yield Check("tokens / wall, far", True, -1.5)
-    # --- counts
-    drafted, accepted, steps, count = (get(q + "s") or get(q + "b") or get(q) for q in ("D", "K", "STEPS", "N"))
-    gamma, share = get("GAMMA"), get("A")
-    tau = get("TAU") or get("TAUs") or get("TAUb")
-    taux = get("TAUX")
-    if accepted and drafted and drafted.value > 0:
-        with_own = (
-            steps is not None
-            and accepted.value > 0
-            and accepted.value - steps.value <= drafted.value
-            and (count is None or abs(count.value / accepted.value - 1) < 0.03)
-        )
-        if not with_own:
-            yield atmost(
-                "accepted <= drafted",
-                accepted,
-                drafted,
-                f"{f(accepted)} accepted of {f(drafted)} drafted",
-                "impossible",
-            )
-        if share:
-            c = same(
-                "acceptance = accepted / drafted",
-                share,
-                accepted / drafted,
-                f"acceptance {f(share)}, its counts give {(accepted / drafted).value:.4g}",
-                "impossible",
-                near=1.012,
-                far=1.04,
-                weight=1.2,
-            )
-            if c:
-                yield c
-    if share:
-        yield atmost("acceptance <= 1", share, Iv(1, 1, 1.0005), f"acceptance {f(share)}", "impossible")
-        if share.value > 0.02:
-            yield Check("acceptance in range", True, 0.2)
-    if steps and accepted and steps.value > 0:
-        per = accepted / steps
-        if tau:
-            c = same(
-                "tau = 1 + accepted / steps",
-                tau,
-                per.plus(1),
-                f"{f(tau)} tokens per step, its counts give {per.plus(1).value:.4g}",
-                "impossible",
-                near=1.012,
-                far=1.05,
-                weight=1.2,
-            )
-            if c:
-                yield c
-        if taux:
-            c = same(
-                "accepted per step",
-                taux,
-                per,
-                f"{f(taux)} accepted per step, its counts give {per.value:.4g}",
-                "impossible",
-                near=1.012,
-                far=1.05,
-                weight=1.2,
-            )
-            if c:
-                yield c
-        if (
-            count
-            and count.value > 1
-            and re.search("step|round|cycle", rec.text, re.I)
-            or steps
-            and count
-            and rec.known.get("STEPSs")
-        ):
-            if count:
-                top = Iv(accepted.value + steps.value, 0, 1.03 * (accepted.hi + steps.hi) + 2, False, steps.stream)
-                yield atmost(
-                    "tokens <= accepted + steps",
-                    count,
-                    top,
-                    f"{f(count)} tokens from {f(accepted)} accepted and {f(steps)} steps",
-                    "implausible",
-                )
-    if steps and drafted and gamma and gamma.value > 0:
-        yield atmost(
-            "drafted <= gamma x steps",
-            drafted,
-            gamma * steps,
-            f"{f(drafted)} drafted in {f(steps)} steps of {f(gamma)}",
-            "implausible",
-        )
-    if steps and count and tau and count.value > 8:
-        c = same(
-            "tau = tokens / steps",
-            tau,
-            count / steps,
-            f"{f(tau)} tokens per step, {f(count)} tokens in {f(steps)} steps",
-            near=1.03,
-            far=1.12,
-        )
-        if c and (c.holds or not accepted):
-            yield c
-    if accepted and count and gamma and count.value > 20 and accepted.value > 0:
-        yield atmost(
-            "accepted <= tokens",
-            accepted,
-            count.plus(gamma.value),
-            f"{f(accepted)} accepted, but {f(count)} tokens",
-            "impossible",
-            1.02,
-        )
-    if base_only:
-        for _, speedup, _ in rec.speedups:
-            if abs(speedup.value - 1) < 0.005:
-                yield Check("a baseline has speedup 1", True, 1.5)
-            elif rec.only_base and abs(math.log(max(speedup.value, 0.01))) > 0.1:
-                yield Check(
-                    "a baseline has speedup 1",
-                    False,
-                    0.0,
-                    "contradiction",
-                    f"the baseline has a speedup of {f(speedup)}",
-                    (),
-                    True,
-                )
+_NUMBERS = (
+    *("decode_rate", "token_ms", "predicted_n", "predicted_ms", "wall_ms", "prompt_n", "prompt_ms", "step_ms"),
+    *("baseline_rate", "baseline_wall_ms", "speedup", "concurrency", "gamma", "acceptance", "tau"),
+    *("drafted", "accepted", "steps", "target_forwards"),
+)
+
+
+class _Row:
+    """The numbers of a row."""
+
+    def __init__(self, known: Mapping[str, Range], averaged: Collection[str], runs: int) -> None:
+        self.get, self.averaged, self.runs = known.get, averaged, runs
+
+    def equation(
+        self, law: str, left: Range, right: Range, *fields: str, far: float = 0.0, **values: Value
+    ) -> Equation:
+        """One equation. `values` are terms of its line."""
+        terms = LAWS[law]
+        means = self.averaged and not set(fields).isdisjoint(self.averaged)
+        far = terms.of_means if means else far or terms.far
+        return Equation(law, left, right, fields, far, apart(left, right), values)
+
+    def tokens(self, name: str = "predicted_n") -> list[Range]:
+        """A count of tokens, with and without the first of each generation; none if it is too small to say much."""
+        count = self.get(name)
+        if count is None or count.value <= _FEW:
+            return []
+        return [count, count.plus(-self.runs)] if count.low > self.runs else [count]
+
+
+_ONE = Range(1.0, 1.0, 1.0)
+_MAY_BE_ZERO = frozenset({"accepted", "acceptance", "gamma", "prompt_n"})
+_SERVED = 1.6
+"""Factor above the rate of its time per token from which on a rate is that of several requests, if nothing says so."""
+_FEW = 8
+_ELSEWHERE = 1.08
+"""`Law.far` of a speedup over a baseline of another row."""
+TOLERANCE = 0.002
+"""By which counts and times may miss a rate: clocks are read at slightly different moments."""
+ROUNDED = 0.005
+"""By which a share may miss its counts."""
+
+
+def _of_rate(row: _Row, side: str, busy: bool) -> Iterator[Equation]:
+    field, load = f"{side}rate" if side else "decode_rate", row.get("concurrency")
+    rate, each = row.get(field), row.get(f"{side}token_ms")
+    if rate is None or each is None:
         return
-    # --- tokens per step
-    open_length = bool(re.search(r"pearl|svip|suffix|adaptive|dynamic|amusd", rec.text, re.I))
-    if tau and gamma and gamma.value > 0 and not two_methods and not open_length:
-        yield atmost(
-            "tau <= gamma + 1",
-            tau,
-            gamma.plus(1),
-            f"{f(tau)} tokens per step with drafts of {f(gamma)}",
-            "impossible",
-            1.005,
-        )
-    if taux and gamma and gamma.value > 0 and not two_methods and not open_length:
-        yield atmost(
-            "accepted per step <= gamma",
-            taux,
-            gamma,
-            f"{f(taux)} accepted per step with drafts of {f(gamma)}",
-            "impossible",
-            1.005,
-        )
-    if len(rec.positions) > 1 and not tree:
-        fall = all(b.lo <= a.hi * 1.03 for a, b in zip(rec.positions, rec.positions[1:]))
-        yield Check(
-            "positions fall",
-            fall,
-            0.5,
-            "possible" if fall else "contradiction",
-            "a later position is accepted more often than one before it",
-        )
-        total = Iv(
-            sum(p.value for p in rec.positions), sum(p.lo for p in rec.positions), sum(p.hi for p in rec.positions)
-        )
-        per = tau or (taux.plus(1) if taux else None)
-        if per and (gamma is None or gamma.value == len(rec.positions)):
-            c = same(
-                "tau = 1 + positions",
-                per,
-                total.plus(1),
-                f"{f(per)} tokens per step, its positions give {total.plus(1).value:.4g}",
-                near=1.012,
-                far=1.05,
-            )
-            if c and (c.holds or gamma is not None or per.value < total.plus(1).lo):
-                yield c
-        if share and gamma is not None and gamma.value == len(rec.positions):
-            c = same(
-                "acceptance = mean of positions",
-                share,
-                total.times(1 / len(rec.positions)),
-                f"acceptance {f(share)}, its positions give {total.value / len(rec.positions):.4g}",
-                near=1.012,
-                far=1.06,
-            )
-            if c:
-                yield c
-    if share and gamma and gamma.value > 0 and not tree and not two_methods:
-        most = (share * gamma).plus(1)
-        for iv, name in ((tau, "tau"), (taux.plus(1) if taux else None, "tau")):
-            if iv:
-                yield usual(
-                    "tau = 1 + acceptance x gamma",
-                    iv,
-                    most,
-                    f"{f(iv)} tokens per step, 1 + {f(share)} x {f(gamma)} = {most.value:.3g}",
-                )
-                if iv is tau or taux:
-                    yield atmost(
-                        "tau <= 1 + acceptance x gamma",
-                        iv,
-                        most,
-                        f"{f(iv)} tokens per step, 1 + {f(share)} x {f(gamma)} = {most.value:.3g}",
-                        "implausible",
-                        1.05 if not iv.mean and not share.mean else 1.08,
-                    )
-    msps, rs, rb = get("MSPSs"), get("Rs"), get("Rb")
-    if msps and rs and (tau or taux) and not busy:
-        per = tau or taux.plus(1)  # type: ignore[union-attr]
-        c = same(
-            "rate = tau / time per step",
-            rs,
-            Iv(1000 * per.value / msps.value, 1000 * per.lo / msps.hi, 1000 * per.hi / msps.lo, False, msps.stream),
-            f"{f(per)} tokens in {f(msps)} ms, printed {f(rs)} tok/s",
-            near=1.03,
-            far=1.12,
-        )
-        if c:
-            yield c
-    # --- speedups
-    ratios: dict[str, list[Iv]] = {"rate": [], "time": []}
-    for q, basis in (("R", "rate"), ("T", "rate"), ("DT", "rate"), ("W", "time")):
-        s, b = get(q + "s"), get(q + "b")
-        if s and b and s.value > 0 and b.value > 0:
-            ratios[basis].append(s / b if q == "R" else b / s)
-    gaps = 1.05 if rec.base_from == "cell" else 1.08
-    for basis, speedup, beside in rec.speedups:
-        against = ratios[basis]
-        if against:
-            best = min(against, key=lambda it: gap(it, speedup))
-            c = same(
-                f"speedup ({basis})",
-                speedup,
-                best,
-                f"speedup {f(speedup)} beside rates that give {f(best)}",
-                far=gaps,
-                weight=1.0,
-            )
-            if c and not c.holds and rec.several and not beside:
-                c = Check(c.law, False, 0.0, "contradiction", c.why, c.streams, True)
-            if c:
-                yield c
-        elif basis == "time" and ratios["rate"]:
-            best = ratios["rate"][0]
-            inside = Iv(best.value, min(1.0, best.lo) * 0.97, max(1.0, best.hi) * 1.03)
-            ok = speedup.hi >= inside.lo and speedup.lo <= inside.hi
-            yield Check(
-                "speedup end to end",
-                ok,
-                0.2,
-                "possible" if ok else "contradiction",
-                f"speedup {f(speedup)}, of decoding alone {f(best)}",
-            )
-        elif basis == "rate" and ratios["time"]:
-            best = ratios["time"][0]
-            ok = speedup.hi >= min(1.0, best.lo) * 0.97
-            yield Check(
-                "speedup of decoding beside wall times",
-                ok,
-                -2.5,
-                "possible" if ok else "contradiction",
-                f"speedup {f(speedup)}, of the whole {f(best)}",
-            )
-    for a, b in zip(ratios["rate"], ratios["rate"][1:]):
-        c = same("rates and times", a, b, f"{f(a)} by one pair, {f(b)} by the other", far=1.15)
-        if c and (c.holds or not busy):
-            yield c
-    if rec.other_machine:
-        yield Check(
-            "one machine", False, 0.0, "implausible", f"the baseline is of another machine: {rec.other_machine}"
-        )
-    # --- how fast drafts can make it
-    fast = [iv for _, iv, _ in rec.speedups] + ratios["rate"]
-    if not fast or rec.role == "?" or rec.loads_differ or rec.unsteady and not rec.speedups:
-        pass
-    else:
-        top = max(fast, key=lambda it: it.lo)
-        spread = 1.6 if any(iv.mean for _, iv, _ in rec.speedups) else 1.18 if share and share.mean else rooms
-        bounds: list[tuple[Iv, str]] = []
-        if tau and not two_methods:
-            bounds.append((tau, f"tau {f(tau)}"))
-        if taux:
-            bounds.append((taux.plus(1), f"1 + {f(taux)} accepted per step"))
-        if share and gamma and gamma.value > 0 and not tree and not two_methods:
-            bounds.append(((share * gamma).plus(1), f"1 + {f(share)} x {f(gamma)}"))
-        if gamma and gamma.value > 0 and not two_methods and not open_length:
-            bounds.append((gamma.plus(1), f"drafts of {f(gamma)}"))
-        if accepted and count and count.value > accepted.value + 1 and count.value > 20:
-            bounds.append(
-                (
-                    Iv(
-                        count.value / (count.value - accepted.value),
-                        0,
-                        count.hi / max(1.0, count.lo - accepted.hi - (gamma.value if gamma else 4)),
-                    ),
-                    f"{f(accepted)} accepted of {f(count)} tokens",
-                )
-            )
-        for bound, words in bounds:
-            yield atmost(
-                f"speedup <= {words.split()[0]}", top, bound, f"speedup {f(top)} > {words}", "implausible", spread
-            )
-        drafter = get("RD")
-        if drafter and rb and gamma and gamma.value > 0 and not NOT_IN_TURN.search(rec.text) and bounds:
-            least = min(bounds, key=lambda it: it[0].hi)[0]
-            limit = least.times(1 / (1 + gamma.value * rb.value / drafter.value))
-            yield atmost(
-                "cost of drafting",
-                top,
-                limit,
-                f"speedup {f(top)} > {f(least)} / (1 + {f(gamma)} x {rb.value / drafter.value:.2f})",
-                "implausible",
-                spread,
-            )
-    drafter, decode = get("RD"), get("DTs") or get("Ws")
-    if drafter and drafted and decode and not NOT_IN_TURN.search(rec.text):
-        yield atmost(
-            "time of drafting",
-            Iv(drafted.value / drafter.value * 1000, drafted.lo / drafter.hi * 1000, 0),
-            decode,
-            f"{f(drafted)} drafts at {f(drafter)} tok/s take longer than the run",
-            "implausible",
-            1.05,
-        )
-    # --- memory
-    size, rate = get("SIZE"), rb or rs
-    if size and rate and not (rs and rec.role == "sd") and not rec.speedups:
-        device = next((n for n in sorted(BANDWIDTH, key=len, reverse=True) if n in rec.text.lower()), None)
-        moe = re.search(
-            r"moe|a\d+(?:\.\d+)?b\b|\dx\d+b|oss|mixtral|deepseek|glm|scout|kimi|minimax|h-tiny|\d+e\b|expert|ernie|olmoe|lfm2|qwen3-next|maverick|llama-4",
-            rec.text,
-            re.I,
-        )
-        if device and not moe and size.value > 0.3:
-            many = re.search(r"(\d)\s?x", rec.text)
-            peak = BANDWIDTH[device] * (int(many[1]) if many else 1)
-            yield atmost(
-                "memory bandwidth",
-                Iv(rate.value * size.value * 0.75, rate.lo * size.lo * 0.75, 0, rate.mean, rate.stream),
-                Iv(peak, peak, peak),
-                f"{f(rate)} tok/s x {f(size)} GB on {device} ({peak} GB/s)",
-                "implausible",
-                1.06,
-            )
+    made, fields = _per_s(_ONE, each), (field, f"{side}token_ms")
+    if not busy:
+        found = row.equation("rate-of-token-time", rate, made, *fields, each=each.value)
+        if found.holds or load is not None or rate.low < _SERVED * made.high:
+            yield found
+    elif load is not None:
+        values = {"load": load.value, "each": each.value}
+        yield row.equation("rate-of-load", rate, made.by(load), *fields, "concurrency", **values)
+
+
+def _of_time(row: _Row, side: str, busy: bool, window: str) -> Iterator[Equation]:
+    """Tokens over time. A rate between that of decoding and that of the whole run may be of another part of it."""
+    rate, each = row.get(f"{side}rate" if side else "decode_rate"), row.get(f"{side}token_ms")
+    counts, decode, wall = row.tokens(f"{side}predicted_n"), row.get(f"{side}predicted_ms"), row.get(f"{side}wall_ms")
+    if not counts or (busy and window != "with prompt"):
+        return
+    fields = (f"{side}predicted_n", f"{side}predicted_ms", f"{side}wall_ms")
+    if each is not None and decode is not None and not busy:
+        made, count = min([(decode.over(it), it) for it in counts], key=lambda way: apart(each, way[0]))
+        values = {"tokens": count.value, "predicted_ms": decode.value}
+        yield row.equation("token-time", each, made, f"{side}token_ms", *fields[:2], **values)
+    ways: list[tuple[Range, Range]] = []
+    prompt_n, prompt_ms = (None, None) if side else (row.get("prompt_n"), row.get("prompt_ms"))
+    if decode is not None and window != "with prompt":
+        ways += [(count, decode) for count in counts]
+    for time in (wall, decode.sum(prompt_ms) if decode is not None and prompt_ms is not None else None):
+        if time is not None and (window == "unknown" or (time is wall and window == "with prompt")):
+            ways += [(counts[0], time), *([(counts[0].sum(prompt_n), time)] if prompt_n is not None else [])]
+    if decode is None and wall is not None and prompt_ms is not None and window == "unknown":
+        if wall.low > prompt_ms.high:  # what is left of the run
+            left = Range(wall.low - prompt_ms.high, wall.value - prompt_ms.value, wall.high - prompt_ms.low)
+            ways.append((counts[0], left))
+    if rate is None or not ways:
+        return
+    rates = [_per_s(tokens, time) for tokens, time in ways]
+    nearest = min(range(len(ways)), key=lambda n: apart(rate, rates[n]))
+    made, (tokens, time) = rates[nearest], ways[nearest]
+    values = {"tokens": tokens.value, "seconds": time.value / 1e3}
+    field = f"{side}rate" if side else "decode_rate"
+    if window == "unknown" and decode is None:
+        yield row.equation("rate-of-run", rate, made, field, *fields[::2], **values)
+    if window == "unknown" and apart(rate, made) > 1 + TOLERANCE:
+        most = math.inf if decode is None else max(it.high for it in rates)
+        made = Range(min(it.low for it in rates), made.value, most)
+    if decode is not None or window != "unknown" or math.isinf(made.high):
+        yield row.equation("rate-of-time", rate, made, field, *fields, **values)
+
+
+def _of_counts(row: _Row) -> Iterator[Equation]:
+    accepted, drafted, steps, forwards = (row.get(it) for it in ("accepted", "drafted", "steps", "target_forwards"))
+    share, tau, tokens = row.get("acceptance"), row.get("tau"), row.tokens()
+    if share is not None and accepted is not None and drafted is not None:
+        values = {"accepted": accepted.value, "drafted": drafted.value}
+        made = accepted.over(drafted)
+        made = Range(made.low - ROUNDED, made.value, made.high + ROUNDED)
+        yield row.equation("acceptance-of-counts", share, made, "acceptance", "accepted", "drafted", **values)
+    if tau is None or steps is None:
+        return
+    if accepted is not None:
+        values = {"accepted": accepted.value, "steps": steps.value}
+        made = accepted.over(steps).plus(1)
+        if tokens and forwards is not None:  # some forwards may have had nothing to verify
+            other = tokens[-1].over(forwards)
+            made = Range(min(made.low, other.low), made.value, max(made.high, other.high))
+        yield row.equation("tau-of-counts", tau, made, "tau", "accepted", "steps", **values)
+    elif tokens:
+        values = {"tokens": tokens[0].value, "steps": steps.value}
+        made = min((it.over(steps) for it in tokens), key=lambda it: apart(tau, it))
+        yield row.equation("tau-of-tokens", tau, made, "tau", "predicted_n", "steps", **values)
+
+
+def _of_steps(row: _Row, busy: bool, baseline: bool) -> Iterator[Equation]:
+    rate, tau = row.get("decode_rate"), row.get("tau") or (_ONE if baseline else None)
+    if rate is None or tau is None or busy:
+        return
+    if (per_s := row.get("steps_per_s")) is not None:
+        values = {"tau": tau.value, "steps_per_s": per_s.value}
+        yield row.equation("rate-of-steps", rate, tau.by(per_s), "decode_rate", "tau", "steps_per_s", **values)
+    if (each := row.get("step_ms")) is not None:
+        values = {"tau": tau.value, "each": each.value}
+        yield row.equation("rate-of-step-time", rate, _per_s(tau, each), "decode_rate", "tau", "step_ms", **values)
+
+
+def _of_drafts(row: _Row, positions: Sequence[Range]) -> Iterator[Equation]:
+    tau, share, gamma = row.get("tau"), row.get("acceptance"), row.get("gamma")
+    if tau is not None and share is not None and gamma is not None and gamma.value > 0:
+        made, values = share.by(gamma).plus(1), {"acceptance": share.value, "gamma": gamma.value}
+        yield row.equation("tau-of-acceptance", tau, made, "tau", "acceptance", "gamma", **values)
+    if len(positions) < 2:
+        return
+    first, later = max(pairwise(positions), key=lambda pair: pair[1].low / max(pair[0].high, 1e-9))
+    yield row.equation("positions-fall", later, Range(0.0, first.value, first.high), "positions")
+    total = Range(*(math.fsum(getattr(it, end) for it in positions) for end in ("low", "value", "high")))
+    if gamma is not None and gamma.value != len(positions):
+        return
+    if tau is not None:
+        found = row.equation("tau-of-positions", tau, total.plus(1), "tau", "positions")
+        if found.holds or gamma is not None or tau.high < found.right.low:  # else further positions are not printed
+            yield found
+    if share is not None and gamma is not None:
+        made = total.times(1 / len(positions))
+        yield row.equation("acceptance-of-positions", share, made, "acceptance", "positions")
+
+
+def _of_speedup(row: _Row, speedup_of: str, elsewhere: str, busy: bool) -> Iterator[Equation]:
+    speedup, ratios, of_run = row.get("speedup"), list[Equation](), None
+    for law, fast, slow in (
+        ("speedup-of-rates", "decode_rate", "baseline_rate"),
+        ("speedup-of-token-times", "token_ms", "baseline_token_ms"),
+        ("speedup-of-decoding", "predicted_ms", "baseline_predicted_ms"),
+        ("speedup-of-run", "wall_ms", "baseline_wall_ms"),
+    ):
+        with_drafts, without = row.get(fast), row.get(slow)
+        if with_drafts is None or without is None:
+            continue
+        made = with_drafts.over(without) if fast == "decode_rate" else without.over(with_drafts)
+        values: dict[str, Value] = {fast: with_drafts.value, slow: without.value, "where": ""}
+        if elsewhere:
+            values["where"] = Message("audit.with_baseline", baseline=elsewhere)
+        far = _ELSEWHERE if elsewhere else 0.0
+        found = row.equation(law, speedup or made, made, "speedup", fast, slow, far=far, **values)
+        if law == "speedup-of-run":
+            of_run = found
+        else:
+            ratios.append(found)
+    best = min(ratios, key=lambda found: found.gap, default=None)
+    if speedup is not None and speedup_of == "run":
+        if of_run is not None:
+            yield of_run
+        elif best is not None:  # the prompt takes the same time in both
+            made = Range(min(1.0, best.right.low), best.right.value, max(1.0, best.right.high))
+            yield row.equation("speedup-within-rates", speedup, made, *best.fields)
+    elif speedup is not None and best is not None and (best.holds or of_run is None or not of_run.holds):
+        yield best
+    elif speedup is not None and best is None and of_run is not None:
+        made = Range(min(1.0, of_run.right.low), of_run.right.value, math.inf)
+        yield replace(of_run, right=made, gap=apart(speedup, made))
+    for a, b in pairwise(ratios):
+        found = row.equation("rates-and-times", a.right, b.right, *a.fields[1:], *b.fields[1:])
+        if found.holds or not busy:
+            yield found
+
+
+def _per_s(count: Range, ms: Range) -> Range:
+    """Counts over times in ms, per second."""
+    return count.over(ms).times(1e3)

@@ -18,20 +18,19 @@ nothing compares decoding without speculation with itself: its speedup is noise,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from specmeter.audit.across import USUAL, noise_of_row
-from specmeter.audit.claim import VERDICTS, AuditVerdict, BoundOutcome, Claim, Ruling, may_be_tree, needed
+from specmeter.audit.claim import AuditVerdict, BoundOutcome, Claim, Ruling, may_be_tree, needed
 from specmeter.audit.counters import (
     check_bandwidth,
     check_conservation,
+    check_equations,
     check_failed_forwards,
-    check_interval,
-    check_window,
     contradictions,
     remarks,
 )
+from specmeter.audit.equations import Equation, equations_of
 from specmeter.audit.speedup import (
     acceptance_range,
     check_cost,
@@ -82,7 +81,7 @@ BOUNDS = (
     Bound(
         "window-mismatch",
         "a rate that is not the row's tokens over its time",
-        assumes=("one-request", "one-window"),
+        assumes=("one-request", "one-window", "pooled"),
         exact_where="the row is one run",
     ),
     Bound("tau-not-its-acceptance", "tau > 1 + acceptance x gamma, if drafts are chains",
@@ -131,73 +130,45 @@ NOTHING_DRAFTED = "nothing-drafted"
 def rule_claim(claim: Claim, *, noise: float = USUAL) -> Ruling:
     """What is to be said about a claim; never raises for what a claim contains. `noise` is a share.
 
-    A number that can be read in two ways is read in both; where the verdict depends on it, nothing is ruled.
+    If it is refused, its other likely readings are ruled too, and the weakest ruling wins, with a note: a row is only
+    refused if every reading of it is, and `impossible` only if it is impossible in all of them.
     """
     if claim.problem is not None:
         return Ruling(claim=claim, verdict="cannot tell", bound="unreadable", arithmetic=claim.problem)
-    noise = noise_of_row(claim, noise)
-    readings = [(how, _rule(read, noise)) for how, read in _readings(claim)]
-    if len(readings) == 1:
-        return readings[0][1]
-    # A reading that contradicts its own row is none, as long as another does not.
-    sound = [
-        (how, ruling)
-        for how, ruling in readings
-        if ruling.verdict != "impossible"
-        and not ruling.contradictions
-        and "tau-not-its-acceptance" not in (ruling.bound, *ruling.also_broken)
-    ] or readings
-    rulings = [ruling for _, ruling in sound]
-    if len({ruling.broken for ruling in rulings}) == 1 and (
-        rulings[0].broken or len({ruling.verdict for ruling in rulings}) == 1
-    ):
-        mildest = max(rulings, key=lambda ruling: VERDICTS.index(ruling.verdict))
-        return mildest.model_copy(update={"claim": claim})
-    verdicts = [Message("audit.read_as", how=how, found=in_words(ruling.verdict)) for how, ruling in sound]
-    lines = [Message("audit.read_as", how=how, found=ruling.arithmetic) for how, ruling in sound]
-    return Ruling(
-        claim=claim,
-        verdict="cannot tell",
-        bound="unit",
-        arithmetic=Message("audit.readings", readings=verdicts),
-        contradictions=rulings[0].contradictions,
-        others=(*lines, *rulings[0].others),
-    )
+    first = weakest = _rule(claim, noise_of_row(claim, noise))
+    for rival, how in _rivals(claim) if _weight(first) else ():
+        ruling = _rule(rival, noise_of_row(rival, noise))
+        if _weight(ruling) < _weight(weakest):
+            refused = first.arithmetic if first.broken else first.contradictions[0]
+            note = Message("audit.read_otherwise", how=how, refused=refused)
+            weakest = ruling.model_copy(update={"claim": rival.model_copy(update={"notes": (*rival.notes, note)})})
+        if not _weight(weakest):
+            break
+    return weakest
 
 
-_Meaning: TypeAlias = tuple[Message, dict[str, float], dict[str, float]]
-"""What a number may mean, with the fields of the claim and their rounding then."""
+def _weight(ruling: Ruling) -> int:
+    """How much a ruling refuses: 0 nothing, 1 numbers that contradict each other, 2 implausible, 3 impossible."""
+    return {"impossible": 3, "implausible": 2}.get(ruling.verdict, 1 if ruling.contradictions else 0)
 
 
-def _readings(claim: Claim) -> Iterator[tuple[Sequence[Message], Claim]]:
-    """(how its numbers are read, claim) for everything that they may mean; the claim itself first."""
-    choices: list[list[_Meaning]] = []
-    if "acceptance" in claim.unit_unsaid and claim.acceptance is not None:
-        share, half = claim.acceptance, claim.rounding.get("acceptance", 0.0)
-        as_fraction = Message("audit.acceptance_of", percent=100 * share), {"acceptance": share}, dict[str, float]()
-        as_percent = (
-            Message("audit.acceptance_of", percent=share),
-            {"acceptance": share / 100},
-            {"acceptance": half / 100},
-        )
-        choices.append([as_fraction, as_percent])
-    if (tau := claim.tau) is not None and "tau" in claim.unit_unsaid:
-        included = Message("audit.own_included", tau=tau), {"tau": tau}, dict[str, float]()
-        choices.append([included, (Message("audit.own_left_out", tau=tau + 1), {"tau": tau + 1}, {})])
-    with_own = _without_own(claim)
-    if with_own is not None:
-        choices.append([(Message("audit.all_drafts", accepted=claim.accepted), {}, {}), with_own])
-    for chosen in product(*choices):
-        update: dict[str, object] = {}
-        rounding = dict(claim.rounding)
-        for _, values, halves in chosen:
-            update |= values
-            rounding |= halves
-        how = [meaning for meaning, _, _ in chosen]
-        yield how, claim.model_copy(update={**update, "rounding": rounding}) if chosen else claim
+def _rivals(claim: Claim) -> Iterator[tuple[Claim, Sequence[Message]]]:
+    """Other likely readings of a row, with what is read otherwise in each."""
+    if (drafts := _without_own(claim)) is not None:
+        yield drafts, [Message("audit.drafts_among", accepted=claim.accepted, drafts=drafts.accepted)]
+    for rival in claim.rivals:
+        values = {name: getattr(rival, name) for name in _READ if getattr(rival, name) != getattr(claim, name)}
+        yield rival, [Message("audit.read_as", how=name, found=value) for name, value in values.items()]
 
 
-def _without_own(claim: Claim) -> _Meaning | None:
+_READ = (
+    *("speedup", "speedup_of", "decode_rate", "baseline_rate", "token_ms", "predicted_ms", "wall_ms", "step_ms"),
+    *("acceptance", "acceptance_of", "tau", "gamma", "drafted", "accepted", "steps", "predicted_n", "positions"),
+)
+"""Fields that are named if another reading of them wins."""
+
+
+def _without_own(claim: Claim) -> Claim | None:
     """More accepted than drafted may count the target's own token of each step; without it they may be fewer."""
     accepted, drafted, steps = claim.accepted, claim.drafted, claim.steps or claim.target_forwards
     if accepted is None or not drafted or not steps or not drafted < accepted <= drafted + steps or accepted < steps:
@@ -207,7 +178,7 @@ def _without_own(claim: Claim) -> _Meaning | None:
         return None
     drafts = accepted - steps
     share = {} if claim.acceptance is None or claim.acceptance < 1 else {"acceptance": drafts / drafted}
-    return Message("audit.drafts_among", drafts=drafts), {"accepted": drafts, **share}, {}
+    return claim.model_copy(update={"accepted": drafts, **share})
 
 
 FIRST_AND_LAST = 0.05
@@ -215,27 +186,46 @@ FIRST_AND_LAST = 0.05
 
 
 def _rule(claim: Claim, noise: float) -> Ruling:
-    outcomes = sorted(_outcomes(claim, noise), key=lambda outcome: STRENGTH.index(outcome.bound))
-    impossible = [outcome for outcome in outcomes if outcome.impossible]
-    broken = [outcome for outcome in outcomes if outcome.result == "broken"]
-    doubtful = [outcome for outcome in outcomes if outcome.result == "doubtful"]
-    if impossible:
-        return _ruling(claim, "impossible", impossible[0], outcomes)
-    if broken:
-        return _ruling(claim, "implausible", broken[0], outcomes)
-    against_itself = list(contradictions(claim))
-    if doubtful:
-        verdict: AuditVerdict = "implausible" if against_itself else "cannot tell"
-        return _ruling(claim, verdict, [*against_itself, *doubtful][0], outcomes)
+    equations = equations_of(claim)
+    outcomes = sorted(_outcomes(claim, equations, noise), key=lambda outcome: STRENGTH.index(outcome.bound))
+    against_itself = list(contradictions(claim, equations))
+    verdict, decides = _decided(claim, outcomes, against_itself, noise)
+    order = ("broken", "doubtful", "holds", "undecided", "weak")
+    rest = sorted(
+        (o for o in outcomes if o is not decides and o.line != decides.line), key=lambda o: order.index(o.result)
+    )
+    others = [
+        Message(f"audit.tried.{it.result}", bound=it.bound, line=it.line, needs=needed(it.rests_on)) for it in rest
+    ]
+    also = (outcome.bound for outcome in rest if outcome.result == "broken" and outcome.bound != decides.bound)
+    return Ruling(
+        claim=claim,
+        verdict=verdict,
+        bound=decides.bound,
+        arithmetic=decides.line,
+        rests_on=decides.rests_on,
+        also_broken=tuple(dict.fromkeys(also)),
+        contradictions=tuple(it.line for it in against_itself),
+        others=(*others, *remarks(claim)),
+    )
+
+
+def _decided(
+    claim: Claim, outcomes: Sequence[BoundOutcome], against_itself: Sequence[BoundOutcome], noise: float
+) -> tuple[AuditVerdict, BoundOutcome]:
+    if impossible := [it for it in outcomes if it.impossible]:
+        return "impossible", impossible[0]
+    if broken := [it for it in outcomes if it.result == "broken"]:
+        return "implausible", broken[0]
+    if doubtful := [it for it in outcomes if it.result == "doubtful"]:
+        return ("implausible" if against_itself else "cannot tell"), [*against_itself, *doubtful][0]
     if claim.drafted_nothing and (plain := _plain_against_plain(claim, noise)) is not None:
-        verdict, outcome = plain
-        return _ruling(claim, verdict, outcome, outcomes)
-    held = _deciding(claim, outcomes, noise)
-    if held is not None:
-        return _ruling(claim, "possible", held, outcomes)
+        return plain
+    if (held := _deciding(claim, outcomes, noise)) is not None:
+        return "possible", held
     if against_itself:
-        return _ruling(claim, "implausible", against_itself[0], outcomes)
-    return _ruling(claim, "cannot tell", _what_is_missing(claim, outcomes), outcomes)
+        return "implausible", against_itself[0]
+    return "cannot tell", _what_is_missing(claim, outcomes)
 
 
 def _plain_against_plain(claim: Claim, noise: float) -> tuple[AuditVerdict, BoundOutcome] | None:
@@ -249,26 +239,25 @@ def _plain_against_plain(claim: Claim, noise: float) -> tuple[AuditVerdict, Boun
     return "cannot tell", BoundOutcome(NOTHING_DRAFTED, "undecided", Message("audit.plain_unlike", **found))
 
 
-def _outcomes(claim: Claim, noise: float) -> Iterator[BoundOutcome]:
-    if claim.synthetic:
+def _outcomes(claim: Claim, found: Sequence[Equation], noise: float) -> Iterator[BoundOutcome]:
+    if claim.synthetic and not claim.is_baseline:
         yield BoundOutcome("synthetic-on", "broken", Message("audit.synthetic"))
     for outcome in (
         check_failed_forwards(claim),
-        check_ratio(claim),
+        check_ratio(claim, found),
         check_share(claim),
         check_tau(claim, noise),
         check_drafting_time(claim, noise),
         check_cost(claim, noise),
-        check_window(claim),
-        check_interval(claim),
     ):
         if outcome is not None:
             yield outcome
+    yield from check_equations(claim, found)
     yield from check_conservation(claim)
     yield from check_bandwidth(claim, noise)
 
 
-def _deciding(claim: Claim, outcomes: list[BoundOutcome], noise: float) -> BoundOutcome | None:
+def _deciding(claim: Claim, outcomes: Sequence[BoundOutcome], noise: float) -> BoundOutcome | None:
     """The outcome that makes a claim possible: for a claimed gain, one that is about gains."""
     held = [outcome for outcome in outcomes if outcome.result == "holds"]
     speedup = speedup_range(claim)
@@ -281,7 +270,7 @@ _RELEVANCE = ("conservation", "bandwidth-bound", "speedup-above-tau", "speedup-a
 """Of bounds that hold: the sharpest last."""
 
 
-def _what_is_missing(claim: Claim, outcomes: list[BoundOutcome]) -> BoundOutcome:
+def _what_is_missing(claim: Claim, outcomes: Sequence[BoundOutcome]) -> BoundOutcome:
     """What would have to be known to say more, as the reason for saying nothing."""
     memory = [outcome for outcome in outcomes if outcome.bound == "bandwidth-bound" and outcome.result == "undecided"]
     if claim.drafted_nothing or not (claim.speculates or speedup_range(claim)):
@@ -307,27 +296,6 @@ def _what_is_missing(claim: Claim, outcomes: list[BoundOutcome]) -> BoundOutcome
     elif (limit := most_tau(claim)) is not None:
         return BoundOutcome("speedup-above-tau", "undecided", Message("audit.no_speedup_yet", tau=limit.value))
     return BoundOutcome("speedup-above-tau", "undecided", Message(code))
-
-
-def _ruling(claim: Claim, verdict: AuditVerdict, decides: BoundOutcome, outcomes: list[BoundOutcome]) -> Ruling:
-    order = ("broken", "doubtful", "holds", "undecided", "weak")
-    rest = sorted(
-        (o for o in outcomes if o is not decides and o.line != decides.line), key=lambda o: order.index(o.result)
-    )
-    others = [
-        Message(f"audit.tried.{it.result}", bound=it.bound, line=it.line, needs=needed(it.rests_on)) for it in rest
-    ]
-    also = (outcome.bound for outcome in rest if outcome.result == "broken" and outcome.bound != decides.bound)
-    return Ruling(
-        claim=claim,
-        verdict=verdict,
-        bound=decides.bound,
-        arithmetic=decides.line,
-        rests_on=decides.rests_on,
-        also_broken=tuple(dict.fromkeys(also)),
-        contradictions=tuple(it.line for it in contradictions(claim)),
-        others=(*others, *remarks(claim)),
-    )
 
 
 def in_words(verdict: AuditVerdict) -> Message:

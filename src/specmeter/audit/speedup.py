@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from specmeter.audit.across import MAX_SPREAD
@@ -24,6 +24,7 @@ from specmeter.audit.claim import (
     may_be_tree,
     printed,
 )
+from specmeter.audit.equations import Equation
 from specmeter.messages import Message, Value
 from specmeter.theory import bounds
 
@@ -49,7 +50,7 @@ def speedup_range(claim: Claim) -> Range | None:
     if both is None:
         return printed(claim, "speedup") or _ratio(claim)
     said, rates, _ = both
-    if _end_to_end(claim) is not None:
+    if claim.speedup_of == "run" or end_to_end(claim) is not None:
         return rates
     low, value = max(said.low, rates.low), said.value
     if low > min(said.high, rates.high):
@@ -57,41 +58,33 @@ def speedup_range(claim: Claim) -> Range | None:
     return Range(low, value, max(said.high, rates.high))
 
 
-def check_ratio(claim: Claim) -> BoundOutcome | None:
-    """Whether a printed speedup is what its rates give; None where both are not there, or where it is nearly so."""
-    both, whole = _both(claim), _end_to_end(claim)
-    if whole is not None:
+def check_ratio(claim: Claim, found: Iterable[Equation]) -> BoundOutcome | None:
+    """Whether a printed speedup is what its rates or times give; None if they are missing, or if it nearly is."""
+    if (whole := end_to_end(claim)) is not None:
         return BoundOutcome(RATES, "weak", whole)
-    if both is None:
+    it = next((it for it in found if it.law.startswith("speedup")), None)
+    if it is None:
         return None
-    said, rates, factor = both
-    means = says_means(claim)
-    turned = said.low > 1 > rates.high and not means  # a gain is printed where the rates show a loss
-    if factor <= (SAME_RATIO if turned or claim.runs == 1 else UNLIKELY_RATIO):
+    said, means = it.left, not _SPEEDS.isdisjoint(claim.averaged) and claim.window != "with prompt"
+    turned = said.low > 1 > it.right.high and not means  # a gain is printed where the rates show a loss
+    if it.gap <= (SAME_RATIO if turned or claim.runs == 1 else UNLIKELY_RATIO):
         return None
-    line = disagreement(claim)
-    assert line is not None
     if (claim.concurrency or 1) > 1:
-        return BoundOutcome(RATES, "undecided", line)
-    spread = math.sqrt(math.log(factor))
+        return BoundOutcome(RATES, "undecided", it.line)
+    spread = math.sqrt(math.log(it.gap))
     rests_on = (Assumption(name="pooled", needs=Message("audit.needs_spread_of_speedups", times=math.exp(spread))),)
     if claim.baseline_from is not None:
         wanted = (claim.decode_rate or 0) / (claim.speedup or 1)
         needs = Message("audit.needs_baseline_rate", rate=wanted, baseline=claim.baseline_from)
         rests_on = (Assumption(name="baseline", needs=needs), *rests_on)
-    elif claim.runs == 1 or (factor > (UNLIKELY_RATIO if turned else WRONG_RATIO) and not means):
+    elif claim.runs == 1 or (it.gap > (UNLIKELY_RATIO if turned else WRONG_RATIO) and not means):
         rests_on = ()
-    if (prompt := _prompt_needed(claim, said.value, rates.value)) is not None:
+    if it.law == "speedup-of-rates" and (prompt := _prompt_needed(claim, said.value, it.right.value)) is not None:
         rests_on = (Assumption(name="one-window", needs=Message("audit.needs_prompts", times=prompt)), *rests_on)
-    return BoundOutcome(RATES, "broken", line, rests_on)
+    return BoundOutcome(RATES, "broken", it.line, rests_on)
 
 
-def says_means(claim: Claim) -> bool:
-    """Whether a speedup and its rates may be means of other things, as the source says of one of them.
-
-    Benchmarks that time whole runs print the ratio of their means.
-    """
-    return claim.window != "with prompt" and not {"speedup", "decode_rate", "baseline_rate"}.isdisjoint(claim.averaged)
+_SPEEDS = frozenset({"speedup", "decode_rate", "baseline_rate"})
 
 
 def _prompt_needed(claim: Claim, said: float, rates: float) -> float | None:
@@ -107,7 +100,7 @@ def _prompt_needed(claim: Claim, said: float, rates: float) -> float | None:
     return needed if needed > 0 else None
 
 
-def _end_to_end(claim: Claim) -> Message | None:
+def end_to_end(claim: Claim) -> Message | None:
     """A printed speedup of the whole run: the row's own times give it, and its rates do not."""
     both = _both(claim)
     if both is None or both[2] <= SAME_RATIO:
@@ -126,17 +119,6 @@ def _end_to_end(claim: Claim) -> Message | None:
     if not said.low / SAME_RATIO <= plain / whole.value <= said.high * SAME_RATIO:
         return None
     return Message("audit.end_to_end", speedup=said.value, baseline_s=plain / 1e3, run_s=whole.value / 1e3)
-
-
-def disagreement(claim: Claim, alike: float = SAME_RATIO) -> Message | None:
-    """A printed speedup that the row's own rates do not give, by more than a factor that may need no word."""
-    both = _both(claim)
-    if both is None or both[2] <= alike or _end_to_end(claim) is not None:
-        return None
-    said, rates, _ = both
-    where = "" if claim.baseline_from is None else Message("audit.with_baseline", baseline=claim.baseline_from)
-    found = {"rate": claim.decode_rate, "baseline_rate": claim.baseline_rate, "ratio": rates.value}
-    return Message("audit.speedup_of_rates", speedup=said.value, **found, where=where)
 
 
 def _both(claim: Claim) -> tuple[Range, Range, float] | None:

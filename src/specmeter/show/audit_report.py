@@ -87,11 +87,18 @@ def _told(audit: Audit, place: str, *, details: bool) -> Iterator[list[Block]]:
         found += [Tabled(more, caption=False), *_left_out(rest, others)]
     if len(worst) + len(others) > MAX_ROWS:
         found.append(Text(Message("audit.first", most=MAX_ROWS)))
-    found += _how_read(audit.columns, details=details)
+    if read := _how_read(audit.columns, details=details):
+        yield from (it for it in (found, read) if it)
+        found = []
     found.append(Text(Message("audit.noise", share=audit.noise.share, origin=audit.noise.origin)))
     for names, rows in audit.asked.items():
         found.append(Text(Message("audit.asked", flags=[f"--{it.replace('_', '-')}" for it in names], rows=rows)))
-    notes = {**dict.fromkeys(audit.notes, ""), **shared}
+    said = {"read.rates_left", *(("read.columns_left",) if details and audit.columns else ())}  # further up
+    notes = {
+        note: where
+        for note, where in {**dict.fromkeys(audit.notes, ""), **shared}.items()
+        if not (isinstance(note, Message) and note.code in said)
+    }
     yield [*found, *(Text(Message("audit.note", where=where, told=note)) for note, where in notes.items())]
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from said import codes
 from specmeter.audit.claim import Claim
+from specmeter.audit.equations import equations_of
 from specmeter.audit.judge import rule_claim
 from specmeter.audit.read import serving
 from specmeter.audit.read.benchmarks import read_llama_bench
@@ -156,7 +157,8 @@ def test_prompt_and_generation_together_is_no_decode_rate(tmp_path: Path) -> Non
     assert both.window == "with prompt"
     ruling = rule_claim(both)
     assert ruling.verdict == "cannot tell"
-    assert any("(prompt_n + n) / wall_ms" in str(line) for line in ruling.others)
+    rate = next(it for it in equations_of(both) if it.law == "rate-of-time")
+    assert (rate.gap, rate.values["tokens"]) == (pytest.approx(1, abs=0.001), 512 + (both.predicted_n or 0))
 
 
 def test_rates_that_do_not_belong_to_their_times(tmp_path: Path) -> None:

@@ -160,27 +160,29 @@ def test_headings_that_people_use(heading: str, field: str, value: float) -> Non
 
 
 @pytest.mark.parametrize(
-    ("length", "positions", "steps", "note"),
+    ("length", "accepted", "positions", "law"),
     [
-        ("2.50", "0.700, 0.500, 0.300", None, ""),
-        ("3.20", "0.700, 0.500, 0.300", 400, "read.positions"),
-        ("2.50", "0.300, 0.500, 0.700", None, "read.positions_rise"),
+        ("2.50", "60.00", "0.700, 0.500, 0.300", None),
+        ("3.20", "60.00", "0.700, 0.500, 0.300", "tau-of-positions"),
+        ("2.50", "60.00", "0.300, 0.500, 0.700", "positions-fall"),
+        ("2.50", "160.00", "0.700, 0.500, 0.300", "acceptance-of-counts"),
     ],
 )
-def test_positions_of_vllm_are_held_against_its_length(
-    tmp_path: Path, length: str, positions: str, steps: int | None, note: str
+def test_a_line_of_vllm_agrees_with_itself(
+    tmp_path: Path, length: str, accepted: str, positions: str, law: str | None
 ) -> None:
     path = tmp_path / "vllm.log"
     path.write_text(
-        f"SpecDecoding metrics: Mean acceptance length: {length}, Accepted throughput: 60.00 tokens/s, Drafted "
+        f"SpecDecoding metrics: Mean acceptance length: {length}, Accepted throughput: {accepted} tokens/s, Drafted "
         "throughput: 120.00 tokens/s, Accepted: 600 tokens, Drafted: 1200 tokens, Per-position acceptance rate: "
         f"{positions}, Avg Draft acceptance rate: 50.0%\n",
         encoding="utf-8",
     )
     claim = next(iter(serving_log.read_vllm_log(path)))
-    assert (claim.tau, claim.steps) == (float(length), steps)
-    assert codes(claim.notes) == ({note} if note else set())
-    assert (rule_claim(claim).verdict == "impossible") is (steps is not None)
+    assert (claim.tau, claim.positions[1]) == (float(length), 0.5)
+    ruling = rule_claim(claim)
+    assert (ruling.verdict == "impossible") is (law is not None)
+    assert law is None or f"equation.{law}" in codes(ruling.contradictions)
 
 
 def test_a_printed_acceptance_is_held_against_the_counts_of_its_request(tmp_path: Path) -> None:

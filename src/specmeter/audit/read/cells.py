@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 import re
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from specmeter.audit.read.document import MAX_CELL
 from specmeter.messages import Message
@@ -66,13 +67,12 @@ UNITS = (
 _UNIT = "|".join(f"(?P<u{index}>{pattern})" for index, (_, pattern) in enumerate(UNITS))
 NUMBER = re.compile(
     r"(?<![a-z0-9_.,])(?P<sign>[+\-]?)\s?(?P<approx>[~≈<>≥≤]?)\s?"
-    r"(?P<num>[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?|\d+\.\d+(?:e[+-]\d{1,3})?|\d+,(?:\d{1,2}|\d{4,9})|0,\d{3}|\d+(?:e[+-]\d{1,3})?|\.\d+)"
+    r"(?P<num>[1-9]\d{0,2}(?:,\d{3}){1,5}(?:\.\d{1,20})?|\d{1,18}\.\d{1,30}(?:e[+-]\d{1,3})?|\d{1,9},(?:\d{1,2}|\d{4,9})|0,\d{3}|\d{1,18}(?:e[+-]\d{1,3})?|\.\d{1,30})"
     rf"(?:[\s-]?(?:{_UNIT})|(?![.,]?[a-z0-9_]))",
     re.I,
 )
 _SCALE = {"us": 0.001, "s": 1000.0, "min": 60000.0}
 _SIZE = {"M": 1e-3, "G": 1.0, "T": 1e3}
-_DIGITS = 300
 
 
 @dataclass(frozen=True)
@@ -148,8 +148,13 @@ def _exact(token: str) -> tuple[float, float]:
     return float(f"{plain}e{power or 0}"), 0.5 * 10.0 ** (int(power or 0) - places)
 
 
+def unit_of(found: re.Match[str]) -> str:
+    """The unit code of a match of `NUMBER`; empty if it has none."""
+    return UNITS[int(found.lastgroup[1:])][0] if found.lastgroup and found.lastgroup[0] == "u" else ""
+
+
 def _number(found: re.Match[str], bracket: bool) -> Num:
-    unit = UNITS[int(found.lastgroup[1:])][0] if found.lastgroup and found.lastgroup[0] == "u" else ""
+    unit = unit_of(found)
     value, half = _exact(found["num"])
     if unit == "k":
         value, half, unit = value * 1000, half * 1000, ""
@@ -167,12 +172,14 @@ def _number(found: re.Match[str], bracket: bool) -> Num:
 
 def numbers(text: str) -> list[Num]:
     """All numbers of a cleaned cell, in order."""
-    text = text[:MAX_TEXT]
+    return list(_numbers(text[:MAX_TEXT]))
+
+
+@lru_cache(maxsize=16_384)
+def _numbers(text: str) -> tuple[Num, ...]:
     found: list[tuple[int, int, Num]] = []
     depth = at = 0
     for match in NUMBER.finditer(text):
-        if len(match["num"]) > _DIGITS:
-            continue
         depth += sum((mark in "([") - (mark in ")]") for mark in text[at : match.start()])
         at = match.start()
         found.append((match.start(), match.end(), _number(match, depth > 0)))
@@ -191,7 +198,7 @@ def numbers(text: str) -> list[Num]:
         near = text[end:right] if text[end:right].strip(" ,;()/") else text[left:start]
         out.append(replace(num, words=" ".join(re.sub(r"[^\w ]+", " ", near).split())))
         index += 1
-    return out
+    return tuple(out)
 
 
 def _joined(num: Num, after: Num, between: str, mark: str) -> tuple[Num, Num, bool]:
@@ -224,6 +231,7 @@ _ASIDE = re.compile(
 _STRONG = frozenset({"rate", "x", "%"})
 
 
+@lru_cache(maxsize=16_384)
 def is_number(text: str) -> bool:
     """Whether a cleaned cell is a number with trimmings rather than a name that holds one."""
     text = text[:MAX_CELL]

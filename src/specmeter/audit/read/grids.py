@@ -27,10 +27,12 @@ from specmeter.audit.read.cells import (
     clean,
     is_number,
     point,
+    unit_of,
 )
 from specmeter.audit.read.document import MAX_LINE, is_json
 from specmeter.errors import UsageError
 from specmeter.messages import Message
+from specmeter.text import size
 
 HEADING_ROWS = 3
 _CONTEXT = 2_000
@@ -78,7 +80,9 @@ def _line(grid: Grid) -> int:
     return int((re.search(r"\d{1,9}", [*grid.places, "0"][0]) or [0])[0])
 
 
-_ENOUGH = 0.5
+_PAGE = 2**21
+"""Characters of a page without tables."""
+_ENOUGH = 0.33
 """Share of the numbers of a text that a layout must have in cells."""
 
 
@@ -87,30 +91,35 @@ def _unmarked(text: str, page: list[str], path: Path) -> list[Grid]:
     if path.suffix.lower() in {".csv", ".tsv"} and (table := _delimited(page, path)):
         return _built([table], path)
     strict = _delimited(page, path, strict=True)
+    if strict:
+        return _built([strict], path)
+    if len(text) > _PAGE:
+        raise UsageError(
+            f"{path}: {size(len(text))} of text without a table", fix="pass only the part with the results"
+        )
+    tables, text = json_grids.pasted_json(text, path)
+    page = text.split("\n")
+    pasted = _built(tables, path)
     whole = _counted([clean(line, MAX_TEXT) for line in page[:_MOST_COUNTED]])
-    for tables in (
-        lambda: json_grids.pasted_json(text, path), lambda: [strict] if strict else [], lambda: lines.gaps(page),
-        lambda: lines.pairs(page), lambda: lines.items(page), lambda: lines.sentences(page),
-    ):  # fmt: skip
-        found = _built(tables(), path)
-        cells = _counted([cell for grid in found for row in [grid.head, *grid.rows][:_MOST_COUNTED] for cell in row])
+    for layout in (lines.gaps, lines.pairs, lines.items):
+        found = _built(layout(page), path)
+        cells = _counted([it for grid in found for row in grid.rows[:_MOST_COUNTED] for it in row if is_number(it)])
         if found and (whole & cells).total() >= _ENOUGH * whole.total():
-            return found
-    if text.lstrip().startswith(("{", "[{")):  # JSON that is broken says where
+            return sorted([*pasted, *found], key=_line)
+    if not pasted and text.lstrip().startswith(("{", "[{")):  # JSON that is broken says where
         json_grids.read_json(text, path)
-    return _built(lines.sentences(page), path)
+    return pasted or _built(lines.sentences(page), path)
 
 
 _MOST_COUNTED = 2_000
 """Lines that are counted."""
+_RESULTS = frozenset({"rate", "mspt", "msps", "tps", "%", "ms", "us", "s", "min", "x"})
 
 
 def _counted(texts: list[str]) -> Counter[str]:
-    """The numbers with a unit or decimals."""
+    """The numbers with decimals or the unit of a result."""
     found = (number for text in texts for number in NUMBER.finditer(text[:MAX_TEXT]))
-    return Counter(
-        it["num"] for it in found if "." in it["num"] or it.group().strip()[-1:].isalpha() or it.group()[-1:] == "%"
-    )
+    return Counter(it["num"] for it in found if (unit_of(it) or ("." in it["num"] and "rate")) in _RESULTS)
 
 
 def _nothing(text: str, path: Path) -> list[Grid]:
@@ -130,7 +139,6 @@ def _nothing(text: str, path: Path) -> list[Grid]:
 
 _RULE = frozenset(" \t|:+-=─━┼╪├┤┌┐└┘┬┴╞╡═╔╦╗╠╬╣╚╩╝╒╤╕╘╧╛┏┳┓┡╇┩")
 _DASHES = frozenset("-─━═=")
-_ENGINE_LINE = re.compile(r"\s*(?:slot|srv|llama_)")
 
 
 def _is_rule(line: str) -> bool:
@@ -144,7 +152,7 @@ def _pipe_tables(page: list[str]) -> Iterator[Table]:
     start, end = 0, -1
     for number, line in enumerate([*drawn, ""]):
         ruled = number > start and bool(line.strip()) and _is_rule(line) and "|" in drawn[number - 1]
-        if ("|" in line and not _ENGINE_LINE.match(line)) or ruled:
+        if "|" in line or ruled:
             continue
         block = drawn[start:number]
         for first, last in _apart(block):
@@ -188,6 +196,8 @@ def _pipes(block: list[str], first: int) -> Table | None:
     outer = 2 * sum(line.lstrip().startswith("|") for line in below) > len(below)
     rows = [(f"line {first + number + 1}", _pipe_cells(line, outer=outer)) for number, line in texts]
     ruled = next((rule for rule in rules if rule > texts[0][0]), None)
+    if ruled is None and (len({len(cells) for _, cells in rows}) > 1 or any(re.search(r"\d", it) for it in rows[0][1])):
+        return None
     heads = sum(number < ruled for number, _ in texts) if ruled is not None else 1
     return Table(rows, max(1, min(heads, HEADING_ROWS)), "markdown")
 
@@ -257,7 +267,11 @@ def build(table: Table, path: Path) -> Grid | None:
     if len(table.rows) <= heads:
         return None
     width, faults, rows = _squared(table, heads)
-    while heads < HEADING_ROWS and len(rows) > heads + 1 and _is_heading(rows[heads][1], rows[heads + 1][1]):
+    while (
+        heads < HEADING_ROWS
+        and len(rows) > heads + 1
+        and _is_heading(*(cells for _, cells in rows[heads - 1 : heads + 2]))
+    ):
         heads += 1
     levels = [list(cells) for _, cells in rows[:heads]]
     for level in () if table.spans else levels[:-1]:  # a heading reaches over the empty ones right of it
@@ -325,13 +339,14 @@ def _fill_down(rows: list[list[str]]) -> None:
                 rows[number][column] = rows[number - 1][column]
 
 
-def _is_heading(cells: list[str], below: list[str]) -> bool:
-    """Whether a row below the headings is a further row of headings."""
+def _is_heading(above: list[str], cells: list[str], below: list[str]) -> bool:
+    """Whether a row below one of headings is a further row of headings."""
     filled = [cell for cell in cells if cell]
     if len(filled) < max(2, len(cells) / 2) or any(is_number(cell) or EMPTY.fullmatch(cell) for cell in filled):
         return False
     count = sum(map(is_number, below))
-    return (count >= max(2, len(cells) // 2) and len(set(filled)) < len(filled)) or (not cells[0] and count >= 2)
+    repeats = len(set(filled)) < len(filled) or 2 * above.count("") >= len(above)
+    return (count >= max(2, len(cells) // 2) and repeats) or (not cells[0] and count >= 2)
 
 
 _CHANGE = re.compile(

@@ -64,26 +64,29 @@ def read_json(text: str, path: Path) -> list[Table]:
     return found
 
 
-_OPENS = re.compile(r"^[^\n{\[]{0,80}?(?=\{\s*\"|\[\s*\{)", re.M)
+_OPENS = re.compile(r"^[^\n{\['\-]{0,40}?(?=\{\s*\"|\[\s*\{)", re.M)
 _MOST_TRIES = 200
 
 
-def pasted_json(text: str, path: Path) -> list[Table]:
-    """The tables of JSON objects that stand in a text, each on lines of its own."""
+def pasted_json(text: str, path: Path) -> tuple[list[Table], str]:
+    """The tables of JSON objects that stand in a text, each on lines of its own, and the text without them."""
     decoder = json.JSONDecoder()
     found: list[Table] = []
     at = tries = 0
     while tries < _MOST_TRIES and (opens := _OPENS.search(text, at)) is not None:
         tries += 1
+        begin = opens.end()
         try:
-            value, at = decoder.raw_decode(text, opens.end())
+            value, at = decoder.raw_decode(text, begin)
         except (ValueError, RecursionError):
-            at = text.find("\n", opens.end()) + 1 or len(text)
+            at = text.find("\n", begin) + 1 or len(text)
             continue
         tree = _Tree(path)
-        tree.walk(value, {}, (), f"line {text.count(chr(10), 0, opens.end()) + 1}")
-        found += tree.tables()
-    return found
+        tree.walk(value, {}, (), f"line {text.count(chr(10), 0, begin) + 1}")
+        if tables := list(tree.tables()):
+            found += tables
+            text = text[:begin] + re.sub(r"[^\n]", " ", text[begin:at]) + text[at:]
+    return found, text
 
 
 @dataclass

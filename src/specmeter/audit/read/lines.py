@@ -22,7 +22,7 @@ from specmeter.audit.read.cells import EMPTY, MAX_COLUMNS, MAX_TEXT, NUMBER, Row
 
 _LINE = 2_000
 """Characters of a line that is more than a part of a sentence."""
-_MARKER = re.compile(r"\s*(?:[-*•+>]\s+|#{1,6}\s+|\d{1,3}[.)]\s+)+")
+_MARKER = re.compile(r"^\s*(?:[-*•+>]\s+|#{1,6}\s+|\d{1,3}[.)]\s+)+")
 _STAMP = re.compile(
     r"\s*\[?\d{4}-\d\d-\d\d[ T][\d:.,]{5,15}\]?(?:\s-\s(?:INFO|DEBUG|WARNING)\s-)?\s*|\s*\[?INFO\]?:?\s+", re.I
 )
@@ -32,6 +32,8 @@ _STAMP = re.compile(
 _WIDE = re.compile(r"\S+(?: \S+)*")
 _WORD = re.compile(r"[^\s()]\S*(?: \([^()]{0,40}\))?(?: (?:toks?|tokens?|t)/s(?:ec)?(?!\S)(?: \([^()]{0,40}\))?)?")
 _DASHES = re.compile(r"[\s|+:=─━═-]+")
+_NOTHING = re.compile(r"[\s|+:=─━═{}\[\]`,;*#-]+")
+_TITLE = re.compile(r"\s*#{1,6}\s.*|.*[:：]\s*", re.S)
 
 
 def gaps(page: Sequence[str]) -> list[Table]:
@@ -59,18 +61,34 @@ def _under_headings(page: Sequence[str], first: int, by: re.Pattern[str]) -> lis
         return []
     if any(head.group().endswith((",", ".", ";")) or _PAIRED.search(head.group()) for head in heads):
         return []
+    if 2 * sum(re.search(r"\d\.\d", head.group()) is not None for head in heads) >= len(heads):
+        return []
     rows = [(f"line {first + 1}", [clean(head.group()) for head in heads])]
+    skipped = False
     for number in range(first + 1, len(page)):
-        cells = _cut(page[number], by)
+        found = _cut(page[number], by)
         if _DASHES.fullmatch(page[number][:_LINE]) and page[number].strip():
             continue
-        fits = len(cells) == len(heads) or (by is _WIDE and 2 <= len(cells) < len(heads))
-        if not fits or not any(is_number(clean(cell.group())) for cell in cells):
+        cells = _nearest(found, heads) if by is _WIDE else _in_order([clean(it.group()) for it in found], len(heads))
+        fits = 1 < len(found) < len(heads) + 2 and len(cells) == len(heads) and any(map(is_number, cells))
+        if not fits and skipped:
             break
-        rows.append((f"line {number + 1}", _nearest(cells, heads)))
+        if skipped := not fits:
+            continue
+        rows.append((f"line {number + 1}", cells))
     numeric = sum(is_number(cell) for _, cells in rows[1:] for cell in cells)
     enough = 2 if by is _WIDE and len(heads) > 2 else 3 if by is _WIDE else max(4, len(heads))
     return rows if numeric + (len(rows) > 2) >= enough else []
+
+
+def _in_order(cells: list[str], count: int) -> list[str]:
+    """Cells of a line with single spaces: a name may have several words, and the last cell two."""
+    numeric = 0
+    while numeric < len(cells) and is_number(cells[-1 - numeric]):
+        numeric += 1
+    if len(cells) > count and numeric == count - 1:
+        return [" ".join(cells[:-numeric]), *cells[-numeric:]]
+    return [*cells[: count - 1], " ".join(cells[count - 1 :])] if len(cells) == count + 1 else cells
 
 
 def _nearest(cells: list[re.Match[str]], heads: list[re.Match[str]]) -> list[str]:
@@ -101,11 +119,13 @@ def _headless(page: Sequence[str], first: int) -> list[Row]:
 
 _METRIC = re.compile(r"(?:\w{1,40}:)?([a-z][a-z0-9_]{3,80})(?:\{([^{}]{0,400})\})?\s+([0-9.]+(?:e[+-]?\d+)?)\s*", re.I)
 _POSITION = re.compile(r'position="?(\d{1,3})')
-_PARTS = re.compile(r"[,;|，；]\s+|\s+[|·•]\s+|\s{2,}|\t+")
+_PARTS = re.compile(r"[,;|，；]\s+(?![^()]{0,80}\))|\s+[|·•]\s+|\s{2,}|\t+")
 _EQUALS = re.compile(r" (?=[^\s=:]{1,40}=[^=])")
 _PAIRED = re.compile(r"\S ?[=:](?!/)\s?[-+~≈]?\d")
 _KEY = re.compile(r"(.{1,90}?)\s?(?:=|:(?!\d))\s*(\S.{0,120})")
-_MOST_WORDS = 12
+_VALUE = re.compile(r"\W{0,3}(?:about |around |avg |mean |up to )?\W{0,3}\d", re.I)
+_MOST_WORDS = 9
+"""Words of a key, or before it."""
 
 
 @dataclass
@@ -116,27 +136,43 @@ class _Entry:
     places: dict[str, str] = field(default_factory=dict[str, str])
 
 
+def _is_value(text: str) -> bool:
+    return is_number(text) and _VALUE.match(text) is not None
+
+
 def _pairs_of(line: str) -> tuple[str, list[tuple[str, str]]]:
     """(what stands before, [(key, value)]) of a line; no pairs if none has a number."""
     if metric := _METRIC.fullmatch(line):
         position = _POSITION.search(metric[2] or "")
         key = metric[1].removesuffix("_total") + (f" {position[1]}" if position else "")
         return "", [(key, metric[3])] if "_" in key else []
-    line = re.sub(r" *= *(?=[\d~+-])", "=", _STAMP.sub("", line, count=1))
-    name, pairs = "", list[tuple[str, str]]()
+    line = re.sub(r" *= *(?=[\d~+-])", "=", re.sub(r"[:：]\s+", ": ", _STAMP.sub("", line, count=1)))
+    before: list[str] = []
+    found: list[tuple[str, str]] = []
     for whole in _PARTS.split(line):
         for part in _EQUALS.split(whole):
-            piece = clean(part).strip("*• ")
-            found = _KEY.fullmatch(piece)
-            if found is not None and (is_number(found[2]) or EMPTY.fullmatch(found[2]) or len(found[2].split()) < 5):
-                pairs.append((found[1].strip("*•> "), found[2]))
-            elif pairs and is_number(piece) and is_number(pairs[-1][1]):
-                pairs[-1] = (pairs[-1][0], f"{pairs[-1][1]}, {piece}")
-            elif not pairs:
-                name = f"{name}, {piece}".strip(", ")
-    if len(pairs) == 1 and name and "," in line:
-        return "", [(f"{name}, {pairs[0][0]}", pairs[0][1])] if is_number(pairs[0][1]) else []
-    return name, pairs if any(is_number(value) for _, value in pairs) else []
+            piece = clean(part).strip('*•> "')
+            pair = _KEY.fullmatch(piece)
+            while pair and not _is_value(pair[2]) and (inner := _KEY.fullmatch(pair[2])) and _is_value(inner[2]):
+                before, pair = [*before, pair[1]], inner
+            if pair and "=" in part and len(NUMBER.sub("", pair[2]).split()) > 1:
+                return "", []  # a sentence in which a setting is named
+            if pair and (_is_value(pair[2]) or EMPTY.fullmatch(pair[2]) or len(pair[2].split()) < 5):
+                found.append((pair[1].strip('*•> "'), pair[2].rstrip(",;. ")))
+            elif found and _is_value(piece) and _is_value(found[-1][1]):
+                found[-1] = (found[-1][0], f"{found[-1][1]}, {piece}")
+            elif not found:
+                before.append(piece)
+    name = ", ".join(filter(None, before))
+    if not any(_is_value(value) for _, value in found):
+        return "", []
+    if len(found) == 1 and name and "," in line:
+        name, found = "", [(f"{name}, {found[0][0]}", found[0][1])]
+    return (
+        (name, found)
+        if max(len(words.split()) for words in (name, *(key for key, _ in found))) <= _MOST_WORDS
+        else ("", [])
+    )
 
 
 def pairs(page: Sequence[str]) -> list[Table]:
@@ -144,22 +180,33 @@ def pairs(page: Sequence[str]) -> list[Table]:
     entries: list[_Entry] = []
     name, begun = "", True
     others: list[str] = []
+    titles: list[str] = []
     for number, line in enumerate(page, start=1):
-        if not line.strip() or _DASHES.fullmatch(line[:_LINE]) or re.match(r"# (?:HELP|TYPE) ", line):
+        if not line.strip() or _NOTHING.fullmatch(line[:_LINE]) or re.match(r"# (?:HELP|TYPE) ", line):
+            titles = titles if line.strip() else []
             continue
-        before, told = _pairs_of(_MARKER.sub("", line[:_LINE], count=1)) if len(line) <= _LINE else ("", [])
-        if not told or max(len(key.split()) for key, _ in told) > _MOST_WORDS:
+        is_title = len(line) > _LINE or _TITLE.fullmatch(line)
+        before, told = ("", []) if is_title else _pairs_of(_MARKER.sub("", line, count=1))
+        if not told:
             stated = _KEY.fullmatch(clean(_STAMP.sub("", line, count=1)))
-            if stated and len(stated[2].split()) < 5 and len(stated[1].split()) < 4 and entries and not begun:
+            if (
+                not is_title
+                and stated
+                and len(stated[2].split()) < 5
+                and len(stated[1].split()) < 4
+                and entries
+                and not begun
+            ):
                 entries[-1].cells.setdefault(stated[1], stated[2])
                 continue
             others.append(line)
-            name, begun = clean(_STAMP.sub("", line, count=1)).strip("-=#*: "), True
+            titles = [*titles[-2:], clean(_STAMP.sub("", line, count=1)).strip("-=#*: ")]
+            name, begun = ", ".join(title for title in titles if len(title) < 80) or titles[-1][:120], True
             continue
-        place = f"line {number}"
+        place, titles = f"line {number}", []
         for key, value in told:
             if begun or key in entries[-1].cells or (before and before != name):
-                entries.append(_Entry(place, " ".join(dict.fromkeys(filter(None, (name[:120], before))))))
+                entries.append(_Entry(place, " ".join(dict.fromkeys(filter(None, (name, before))))))
                 begun, before = False, ""
             entries[-1].cells[key] = value
             entries[-1].places[key] = place
@@ -182,22 +229,33 @@ def _alike(entries: list[_Entry]) -> list[list[_Entry]]:
 
 
 def _listed_or_keyed(entries: list[_Entry], context: str) -> Iterator[Table]:
-    """Keys as names of rows if all values are of one kind, else as columns."""
-    kinds = {
-        (numbers(value)[0].unit, min(2, len(numbers(value)))) if is_number(value) else ("", 0)
-        for entry in entries for value in entry.cells.values()
-    }  # fmt: skip
-    one_kind = len({unit for unit, _ in kinds}) == 1 and ("", 1) not in kinds and ("", 0) not in kinds
-    if one_kind and max(len(entry.cells) for entry in entries) > 1:
-        rows: list[Row] = [("", ["", "result"])]
-        for entry in entries:
-            rows += [("", [entry.name, ""])] if entry.name and len(entries) > 1 else []
-            rows += [(entry.places.get(key, entry.place), [key, value]) for key, value in entry.cells.items()]
-        yield Table(rows, 1, "list", context)
-        return
+    """Keys as names of rows if their values are of one kind, else as columns."""
+    units = {id(entry): {key: _units(value) for key, value in entry.cells.items()} for entry in entries}
+    every = [it for found in units.values() for it in found.values()]
+    kinds = {it[0] if it else "" for it in every}
+    several = {it[0] for found in units.values() for it in found.values() if len(set(it)) > 1 and it[0]}
+    several = {kind for kind in several if max(sum(it[:1] == [kind] for it in u.values()) for u in units.values()) > 1}
+    if len(kinds) == 1 and "" not in kinds and max(len(entry.cells) for entry in entries) > 1:
+        several = kinds
+    rows: list[Row] = []
+    for entry in entries if several else ():
+        listed = {key: value for key, value in entry.cells.items() if set(units[id(entry)][key][:1]) & several}
+        rows += [(entry.places.get(key, entry.place), [entry.name, key, value]) for key, value in listed.items()]
+        entry.cells = {key: value for key, value in entry.cells.items() if key not in listed}
+    if rows:
+        several_names = len({cells[0] for _, cells in rows}) > 1
+        rows = rows if several_names else [(place, cells[1:]) for place, cells in rows]
+        yield Table([("", ["", "", "result"][not several_names :]), *rows], 1, "list", context, spans=True)
+    entries = [entry for entry in entries if any(map(is_number, entry.cells.values()))]
     keys = list(dict.fromkeys(key for entry in entries for key in entry.cells))[:MAX_COLUMNS]
     body = [(entry.place, [entry.name, *(entry.cells.get(key, "") for key in keys)]) for entry in entries]
-    yield Table([("", ["", *keys]), *body], 1, "keys", context, spans=True)
+    if body:
+        yield Table([("", ["", *keys]), *body], 1, "keys", context, spans=True)
+
+
+def _units(value: str) -> list[str]:
+    """The units of a value, those that are printed."""
+    return [num.unit for num in numbers(value) if num.unit] if _is_value(value) else []
 
 
 _ITEM = re.compile(r"\s*(?:[-*•+]|\d{1,3}[.)])\s+(.{1,80}?)(?:[:：]|\s[–—-]\s|→|->)\s*(\S.{0,200})")
@@ -229,6 +287,7 @@ _APART = re.compile(
 _BREAK = re.compile(r"(?<=[a-z\d%)*])[.;!。；]\s+|(?<=[^\W\d_])\.\s+|\s—\s|\s;\s", re.I)
 _TOGETHER = re.compile(r"\s*(?:/|of|out of|of the|±|→|–|-|to)\s*|\s?(?:\w{1,12} )?\(", re.I)
 _AROUND = 60
+_MEASURE = re.compile(r"accept|\brate|length|speed|\btok|接受|τ|\btau\b", re.I)
 
 
 def sentences(page: Sequence[str]) -> list[Table]:
@@ -241,26 +300,33 @@ def sentences(page: Sequence[str]) -> list[Table]:
             for words, cell in _numbers_of(piece):
                 head.append(words)
                 cells.append(cell)
-        if len(cells) > 1 and any(num.unit for cell in cells for num in numbers(cell)):
+        if any(num.unit for cell in cells for num in numbers(cell)) or (
+            _MEASURE.search(text) and "." in "".join(cells)
+        ):
             place = f"line {start + 1}"
             found.append(Table([("", head[:MAX_COLUMNS]), (place, cells[:MAX_COLUMNS])], 1, "prose", text))
     return found
 
 
 def _paragraphs(page: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """(first line, text) up to an empty line or the next item; short lines stay apart in it."""
+    """(first line, text) up to an empty line or the next item; a line that ends and tells several numbers is a
+    paragraph of its own if the others are such lines, too."""
     at = 0
     for number, line in enumerate([*page, ""]):
-        if not line.strip() or _MARKER.match(line):
-            part = [clean(_MARKER.sub("", it, count=1), MAX_TEXT) for it in page[at:number]]
-            if any(part) and sum(map(len, part)) <= MAX_TEXT:
-                yield (
-                    at,
-                    (" ; " if len(part) > 1 and all(len(it) < 60 for it in part) else " ").join(filter(None, part)),
-                )
-            elif any(part):
-                yield from ((at + index, it) for index, it in enumerate(part) if it)
-            at = number
+        if line.strip() and not _MARKER.match(line):
+            continue
+        part = [clean(_MARKER.sub("", it, count=1), MAX_TEXT) for it in page[at:number]]
+        told = [it for it in part if re.search(r"\d", it)]
+        alone = all(it.endswith((".", ";", ":", "。", "；", ")")) for it in part[:-1]) and all(
+            len(nums := numbers(it)) > 2 and any(num.unit for num in nums) for it in told[1:]
+        )
+        short = len(part) > 1 and all(len(it) < 60 for it in part)
+        alone |= short and all(len(nums := numbers(it)) > 1 and any(num.unit for num in nums) for it in told)
+        if (alone and len(told) > 2) or sum(map(len, part)) > MAX_TEXT:
+            yield from ((at + index, it) for index, it in enumerate(part) if it)
+        elif any(part):
+            yield at, (" ; " if short else " ").join(filter(None, part))
+        at = number
 
 
 def _numbers_of(piece: str) -> Iterator[tuple[str, str]]:
@@ -288,7 +354,7 @@ def _numbers_of(piece: str) -> Iterator[tuple[str, str]]:
             cuts.append((between if last else "", between if re.search(r"[^\W\d_]{2}", between) and not last else ""))
     for (start, end), (_, before), (after, _) in zip(spans, cuts, cuts[1:], strict=False):
         words = re.sub(r"[,:()]", " ", f"{before[-_AROUND:]} {after[:40]}")
-        yield " ".join(words.split()), piece[start:end]
+        yield " ".join(words.split()), piece[start:end].strip()
 
 
 def _alone_in_bracket(piece: str, found: re.Match[str]) -> bool:

@@ -351,7 +351,7 @@ def name_of(meaning: Meaning) -> str:
 
 
 def streams_of(grid: Grid, chosen: Mapping[str, str] | None = None) -> list[Stream]:
-    """The numbers of a grid, sorted into streams with their candidates; `chosen` maps names of columns to canonical ones."""
+    """The numbers of a grid in streams with their candidates; `chosen` maps names of columns to canonical ones."""
     page = Page(grid)
     out: list[Stream] = []
     for at, heading in enumerate(grid.head):

@@ -29,11 +29,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from specmeter.audit.claim import Claim, claim_of, problem_of
+from specmeter.audit.equations import ROUNDED
 from specmeter.audit.read import document, serving
 from specmeter.audit.read.document import Importer
 from specmeter.audit.read.serving import sglang_speculation
@@ -50,6 +50,7 @@ _METRICS = re.compile(
     rf"Drafted: (\d{{1,12}}) tokens"
 )
 _POSITIONS = re.compile(r"Per-position acceptance rate: ((?:\d\.\d{1,6}(?:, |$)){1,200})")
+_THROUGHPUTS = re.compile(rf"Accepted throughput: {_FLOAT} tokens/s, Drafted throughput: {_FLOAT} tokens/s")
 _SHARE = re.compile(rf"Avg Draft acceptance rate: {_FLOAT}%")
 _RATE = re.compile(rf"Avg generation throughput: {_FLOAT} tokens/s(?:, Running: (\d{{1,6}}) reqs)?")
 _CONFIG = re.compile(r"SpeculativeConfig\(([^()]{1,600})\)|speculative_config=\{([^{}]{1,600})\}")
@@ -205,13 +206,17 @@ class _VllmLog:
             "tau": length,
             "acceptance": float(share.group(1)) / 100 if share else None,
             "gamma": self.gamma or count or None,
-            "rounding": {"tau": 0.005, "acceptance": 0.0005, "decode_rate": 0.05},
+            "rounding": {"tau": 0.005, "acceptance": 0.0005, "decode_rate": 0.05, "positions": 0.0005},
             "pooled": ("acceptance", "tau"),
         }
+        if (rates := _THROUGHPUTS.search(line)) is not None and (per_s := float(rates.group(2))) > 0:
+            share, half = float(rates.group(1)) / per_s, 0.005 / per_s
+            if drafted and abs(accepted / drafted - share) > 2 * half + ROUNDED:  # then the counts are not the line's
+                fields |= {"acceptance": share}
         if rate is not None and rate[0] > 0:
             fields |= {"decode_rate": rate[0], "concurrency": max(1, rate[1]) if rate[1] is not None else None}
-        shares = [float(share) for share in re.findall(r"[\d.]+", positions.group(1))] if positions else []
-        fields |= _by_positions(shares, length, accepted)
+        shares = (float(share) for share in re.findall(r"[\d.]+", positions.group(1))) if positions else ()
+        fields["positions"] = tuple(min(1.0, share) for share in shares)
         yield claim_of(**self._common(), row=f"line {number}", **fields)
 
     # --- the block of the benchmark ----------------------------------------------------------------------------------
@@ -256,23 +261,6 @@ class _VllmLog:
         }
         fields |= _length_of_sglang(item)
         yield claim_of(source=self.source, row=row, **(fields | {"rounding": rounding}))
-
-
-def _by_positions(shares: list[float], length: float, accepted: int) -> dict[str, Any]:
-    """What the positions say that the line's own length does not.
-
-    Each share is of all drafts, so that their sum is accepted tokens per draft, and the length is 1 more. Where it is
-    not, the drafts that the positions give are handed on as steps, against which the length can be held.
-    """
-    notes: list[Message] = []
-    found: dict[str, Any] = {}
-    if any(after > before for before, after in pairwise(shares)):
-        notes.append(Message("read.positions_rise"))
-    total = sum(shares)
-    if total > 0 and abs(1 + total - length) > 0.005 + 0.0005 * len(shares) + 1e-9:
-        notes.append(Message("read.positions", tau=1 + total, printed=length))
-        found["steps"] = round(accepted / total)
-    return found | ({"notes": tuple(notes)} if notes else {})
 
 
 def _length_of_sglang(item: Mapping[str, object]) -> dict[str, Any]:
