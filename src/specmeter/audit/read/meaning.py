@@ -437,7 +437,7 @@ class Facts:
         text = self.heading if stream.own or self.slot == "num" or not several else norm(bracket[:_LIMIT])
         text = "" if text is not self.heading and len(bracket) <= 2 else text
         main, inside = split_bracket(text)
-        self.main = load().texts["setting"].sub(" ", main)
+        self.main = load().texts["setting"].sub(" ", main).strip(" =:;,.")
         self.inside = "" if stream.own and nested else inside
         units = [num.unit for num in values if num.unit]
         self.unit = max(dict.fromkeys(units), key=units.count) if units else ""
