@@ -136,12 +136,12 @@ def rule_claim(claim: Claim, *, noise: float = USUAL) -> Ruling:
     if claim.problem is not None:
         return Ruling(claim=claim, verdict="cannot tell", bound="unreadable", arithmetic=claim.problem)
     first = weakest = _rule(claim, noise_of_row(claim, noise))
-    for rival, how in _rivals(claim) if _weight(first) else ():
-        ruling = _rule(rival, noise_of_row(rival, noise))
-        if _weight(ruling) < _weight(weakest):
-            refused = first.arithmetic if first.broken else first.contradictions[0]
-            note = Message("audit.read_otherwise", how=how, refused=refused)
-            weakest = ruling.model_copy(update={"claim": rival.model_copy(update={"notes": (*rival.notes, note)})})
+    for rival in _rivals(claim) if _weight(first) else ():
+        rulings = [_rule(it, noise_of_row(it, noise)) for it in rival]
+        worst = max(rulings, key=_weight)
+        if _weight(worst) < _weight(weakest):
+            alike = next((it for it in rulings if it.claim.row == claim.row), worst)
+            weakest = alike.model_copy(update={"claim": _noted(claim, alike.claim, first)})
         if not _weight(weakest):
             break
     return weakest
@@ -152,13 +152,20 @@ def _weight(ruling: Ruling) -> int:
     return {"impossible": 3, "implausible": 2}.get(ruling.verdict, 1 if ruling.contradictions else 0)
 
 
-def _rivals(claim: Claim) -> Iterator[tuple[Claim, Sequence[Message]]]:
-    """Other likely readings of a row, with what is read otherwise in each."""
+def _rivals(claim: Claim) -> Iterator[tuple[Claim, ...]]:
+    """What other likely readings make of a row."""
     if (drafts := _without_own(claim)) is not None:
-        yield drafts, [Message("audit.drafts_among", accepted=claim.accepted, drafts=drafts.accepted)]
-    for rival in claim.rivals:
-        values = {name: getattr(rival, name) for name in _READ if getattr(rival, name) != getattr(claim, name)}
-        yield rival, [Message("audit.read_as", how=name, found=value) for name, value in values.items()]
+        yield (drafts,)
+    yield from claim.rivals
+
+
+def _noted(claim: Claim, rival: Claim, refused: Ruling) -> Claim:
+    """The rival with a note on what it reads otherwise, and why."""
+    names = [name for name in _READ if getattr(rival, name) != getattr(claim, name)]
+    how: Sequence[Message] = [Message("audit.read_as", how=name, found=getattr(rival, name)) for name in names]
+    why = refused.arithmetic if refused.broken else refused.contradictions[0]
+    note = Message("audit.read_otherwise", how=how, refused=why)
+    return rival.model_copy(update={"notes": (*rival.notes, note), "row": claim.row, "columns": claim.columns})
 
 
 _READ = (
