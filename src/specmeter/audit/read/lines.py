@@ -350,6 +350,8 @@ def _numbers_of(piece: str) -> Iterator[tuple[str, str]]:
         joined = spans and _TOGETHER.fullmatch(between)
         if joined and ("(" not in between or _alone_in_bracket(piece, found)):
             spans[-1] = (spans[-1][0], found.end() + ("(" in between))
+        elif re.fullmatch(r"\s?(?:vs\.?|versus)\s?", between) and piece[: spans[-1][0]].endswith("("):
+            spans[-1] = (spans[-1][0] - 1, found.end() + (piece[found.end() : found.end() + 1] == ")"))
         else:
             spans.append(found.span())
     cuts: list[tuple[str, str]] = []
@@ -360,6 +362,8 @@ def _numbers_of(piece: str) -> Iterator[tuple[str, str]]:
         cut = _APART.search(between) if index else None
         if index == 0:
             cuts.append(("", between))
+        elif piece[start : start + 1] == "(":
+            cuts.append((between, ""))
         elif cut is not None:
             cuts.append((between[: cut.start()], between[cut.end() :]))
         else:
@@ -373,7 +377,9 @@ def _numbers_of(piece: str) -> Iterator[tuple[str, str]]:
             aside = _ASIDE.search(piece[max(0, start - 200) : start])
             before = NUMBER.split(aside[1])[-1] if aside else setting
         setting = "" if first.unit else before
-        words = re.sub(r"[,:()]", " ", f"{before[-_AROUND:]} {after[:40]}")
+        if len(before) > _AROUND:
+            before = before[-_AROUND:].partition(" ")[2]
+        words = re.sub(r"[,:()]", " ", f"{before} {after[:40]}")
         yield " ".join(words.split()).rstrip(" ."), piece[start:end].strip()
 
 
