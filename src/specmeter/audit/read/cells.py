@@ -39,6 +39,8 @@ class Table:
     """Whether a cell that spans several is repeated in each."""
     faults: list[tuple[str, Message]] = field(default_factory=list[tuple[str, Message]])
     """(where, why): rows that could not be read."""
+    used: set[int] = field(default_factory=set[int])
+    """Lines of a page that it takes, from 1 on; only where other layouts look at the rest."""
 
 
 _END = r"(?![a-z0-9_])"

@@ -114,15 +114,15 @@ def _unmarked(text: str, page: list[str], path: Path) -> list[Grid]:
     found = list(pasted)
     whole = left = _counted([clean(line, MAX_TEXT) for line in page[:_MOST_COUNTED]])
     for layout in (lines.gaps, lines.pairs, lines.items):
-        told = _built(layout(page), path)
+        tables = layout(page)
+        told = _built(tables, path)
         cells = _counted([it for grid in told for row in grid.rows[:_MOST_COUNTED] for it in row if is_number(it)])
         if told and (left & cells).total() >= _ENOUGH * left.total():
             found += told
-            for grid in told:
-                for place in grid.places:
-                    page[int(place.removeprefix("line ")) - 1] = ""
+            for number in set[int]().union(*(table.used for table in tables)):
+                page[number - 1] = ""
             left -= cells
-    if len(found) == len(pasted) or left.total() >= _ENOUGH * whole.total():
+    if len(found) == len(pasted) or 2 * left.total() >= whole.total():
         found += _built(lines.sentences(page), path)
     return sorted(found, key=_line)
 
