@@ -342,7 +342,9 @@ def test_gamma_bounds_only_what_is_known_to_be_a_chain(method: str) -> None:
 def test_accepted_counts_may_hold_the_target_s_own_tokens() -> None:
     ruling = ruled(gamma=1, drafted=1071, accepted=2040, steps=1071, speedup=1.75)
     assert (ruling.verdict, ruling.claim.accepted) == ("possible", 969)
-    assert "audit.drafts_among" in codes(ruling.claim.notes)
+    assert (
+        str(ruling.claim.notes[0]) == "read as accepted 969 instead of 2,040; otherwise: 2040 accepted > 1071 drafted"
+    )
     assert ruled(gamma=1, drafted=900, accepted=2040, steps=1071, speedup=1.75).verdict == "impossible"
 
 
@@ -521,7 +523,7 @@ def test_cannot_tell_names_what_is_missing(fields: dict[str, Any], code: str) ->
 def with_rivals(first: dict[str, Any], *rivals: dict[str, Any], **fields: Any) -> Ruling:
     """The ruling of a row that can be read in several ways."""
     read = [Claim(source="test", row="row 1", **fields, **it) for it in (first, *rivals)]
-    return rule_claim(read[0].model_copy(update={"rivals": tuple(read[1:])}), noise=STEADY)
+    return rule_claim(read[0].model_copy(update={"rivals": tuple((it,) for it in read[1:])}), noise=STEADY)
 
 
 def test_a_row_is_refused_only_if_no_likely_reading_of_it_can_be_true() -> None:
@@ -534,12 +536,18 @@ def test_a_row_is_refused_only_if_no_likely_reading_of_it_can_be_true() -> None:
     assert (other.verdict, other.claim.acceptance) == ("possible", 0.04)
     note = other.claim.notes[0]
     assert isinstance(note, Message)
-    assert note.values["how"] == [Message("audit.read_as", how="acceptance", found=0.04)]
-    assert str(note).startswith("read as acceptance 0.04; otherwise: speedup 1.03 > tau = 1 + ")
+    assert note.values["how"] == [Message("audit.read_as", how="acceptance", found=0.04, was=0.0004)]
+    assert str(note).startswith("read as acceptance 0.04 instead of 0.0004; otherwise: speedup 1.03 > tau = 1 + ")
     assert with_rivals(share, percent, speedup=1.3, **fields).verdict == "implausible"
     assert with_rivals({"acceptance": 1.08}, {"acceptance": 0.0108}, speedup=0.9, **fields).verdict == "possible"
     assert with_rivals({"acceptance": 1.08}, {"acceptance": 1.09}, speedup=0.9, **fields).verdict == "impossible"
     assert with_rivals({"acceptance": 1.08}, {"acceptance": 0.0108}, speedup=1.3, **fields).verdict == "implausible"
+    falsely: dict[str, Any] = {"speedup": 1.3, **fields, **share}
+    groups = [Claim(source="test", row=f"row 1, {it}", **falsely) for it in "ab"]
+    mine, rival = groups[0], [groups[0].model_copy(update={"acceptance": 0.4}), groups[1]]
+    assert rule_claim(mine.model_copy(update={"rivals": (rival,)}), noise=STEADY).verdict == "possible"
+    other = mine.model_copy(update={"row": "row 1", "rivals": (rival,)})
+    assert rule_claim(other, noise=STEADY).verdict == "implausible", "the reading is refused in one of its groups"
     assert "rivals" not in first.claim.model_dump()
     assert "rivals" not in repr(first)
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, ValidationError
 
@@ -211,8 +211,9 @@ class Claim(Record):
     """Fields that are sums over all prompts divided by sums."""
     kept: tuple[str, ...] = Field(default=(), exclude=True, repr=False)
     """Laws that rows may break and the other rows of its table keep (`specmeter.audit.equations`)."""
-    rivals: tuple[Claim, ...] = Field(default=(), exclude=True, repr=False)
-    """Other likely readings of the same row, the likeliest first: it is refused only if all of them are."""
+    rivals: tuple[tuple[Claim, ...], ...] = Field(default=(), exclude=True, repr=False)
+    """Other likely readings of the same row, the likeliest first, each with its claims: a row is refused only if all of
+    them are."""
     notes: tuple[Message | str, ...] = ()
     """Notes of the importer (log lines, sampling settings)."""
     columns: tuple[ColumnRead, ...] = Field(default=(), exclude=True)
@@ -366,8 +367,7 @@ class BoundOutcome:
         return self.result == "broken" and not self.rests_on
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(NamedTuple):
     """What a printed value may have been before it was rounded: `low <= value <= high`, none negative."""
 
     low: float

@@ -136,29 +136,26 @@ def rule_claim(claim: Claim, *, noise: float = USUAL) -> Ruling:
     if claim.problem is not None:
         return Ruling(claim=claim, verdict="cannot tell", bound="unreadable", arithmetic=claim.problem)
     first = weakest = _rule(claim, noise_of_row(claim, noise))
-    for rival, how in _rivals(claim) if _weight(first) else ():
-        ruling = _rule(rival, noise_of_row(rival, noise))
+    for reading in _rivals(claim) if _weight(first) else ():
+        same = [it for it in reading if it.row == claim.row] or reading  # a row of several groups has a claim for each
+        ruling = max((_rule(it, noise_of_row(it, noise)) for it in same), key=_weight)
         if _weight(ruling) < _weight(weakest):
-            refused = first.arithmetic if first.broken else first.contradictions[0]
-            note = Message("audit.read_otherwise", how=how, refused=refused)
-            weakest = ruling.model_copy(update={"claim": rival.model_copy(update={"notes": (*rival.notes, note)})})
+            weakest = ruling.model_copy(update={"claim": _noted(ruling.claim, first)})
         if not _weight(weakest):
             break
     return weakest
 
 
-def _weight(ruling: Ruling) -> int:
-    """How much a ruling refuses: 0 nothing, 1 numbers that contradict each other, 2 implausible, 3 impossible."""
-    return {"impossible": 3, "implausible": 2}.get(ruling.verdict, 1 if ruling.contradictions else 0)
-
-
-def _rivals(claim: Claim) -> Iterator[tuple[Claim, Sequence[Message]]]:
-    """Other likely readings of a row, with what is read otherwise in each."""
-    if (drafts := _without_own(claim)) is not None:
-        yield drafts, [Message("audit.drafts_among", accepted=claim.accepted, drafts=drafts.accepted)]
-    for rival in claim.rivals:
-        values = {name: getattr(rival, name) for name in _READ if getattr(rival, name) != getattr(claim, name)}
-        yield rival, [Message("audit.read_as", how=name, found=value) for name, value in values.items()]
+def _noted(rival: Claim, refused: Ruling) -> Claim:
+    """A rival reading that wins, with how it reads the row, and why the first reading does not."""
+    how: list[Message] = []
+    for name in _READ:
+        was, now = getattr(refused.claim, name), getattr(rival, name)
+        if was != now:
+            how.append(Message("audit.read_as", how=name, found=now, was=was))
+    why = refused.arithmetic if refused.broken else refused.contradictions[0]
+    note = Message("audit.read_otherwise", how=how, refused=why)
+    return rival.model_copy(update={"notes": (*rival.notes, note)})
 
 
 _READ = (
@@ -166,6 +163,18 @@ _READ = (
     *("acceptance", "acceptance_of", "tau", "gamma", "drafted", "accepted", "steps", "predicted_n", "positions"),
 )
 """Fields that are named if another reading of them wins."""
+
+
+def _weight(ruling: Ruling) -> int:
+    """How much a ruling refuses: 0 nothing, 1 numbers that contradict each other, 2 implausible, 3 impossible."""
+    return {"impossible": 3, "implausible": 2}.get(ruling.verdict, 1 if ruling.contradictions else 0)
+
+
+def _rivals(claim: Claim) -> Iterator[Sequence[Claim]]:
+    """Other likely readings of a row."""
+    if (drafts := _without_own(claim)) is not None:
+        yield [drafts]
+    yield from claim.rivals
 
 
 def _without_own(claim: Claim) -> Claim | None:
