@@ -4,6 +4,7 @@
     uv run python scripts/fit_meanings.py --fit      the same after a fit, held out by file
     uv run python scripts/fit_meanings.py --write    fit on all files and write the points back, if that is better
     uv run python scripts/fit_meanings.py --wrong    the columns that are told wrongly
+    uv run python scripts/fit_meanings.py --sharp    the log loss by nats per point
 
 The labels are in `tests/data/audit/columns.tsv`: file, number of the grid, kind, text above it, heading, meaning of
 each stream (`first=rate.sd; %=acceptance`; `a|b`: either), and some cells. The probability of a meaning is the softmax
@@ -32,7 +33,7 @@ from specmeter.audit.read.meaning import Facts, Page, Rule, allowed, evidence, l
 ROOT = Path(__file__).resolve().parent.parent
 LABELS = ROOT / "tests/data/audit/columns.tsv"
 DATA = ROOT / "src/specmeter/audit/read/meanings.toml"
-SHRINK = 0.04
+SHRINK = 0.3
 """Nats that a change of one point costs."""
 MISSED = 1e-4
 """Probability of a meaning that no evidence names."""
@@ -142,7 +143,7 @@ class Model:
         return out
 
     def fit(self, data: Sequence[tuple[Case, np.ndarray]], shrink: float) -> None:
-        """Points that make the labels likely, near the present ones and of their signs; then the sharpness."""
+        """Points that make the labels likely, near the present ones and of their signs."""
         starts = np.cumsum([0, *(len(case.candidates) for case, _ in data)])
         stacked = csr_matrix(np.vstack([matrix for _, matrix in data]))
         right = np.concatenate([[it in case.right for it in case.candidates] for case, _ in data])
@@ -165,14 +166,6 @@ class Model:
 
         bounds = [(0.1, 14.0) if it > 0 else (-20.0, -0.1) if it < 0 else (0, 0) for it in self.start]
         self.points = minimize(loss, self.points, jac=True, method="L-BFGS-B", bounds=bounds).x
-        grid = np.linspace(0.4, 1.8, 29)
-        self.sharp = float(min(grid, key=lambda sharp: self._log_loss(data, float(sharp))))
-
-    def _log_loss(self, data: Sequence[tuple[Case, np.ndarray]], sharp: float) -> float:
-        mine, self.sharp = self.sharp, sharp
-        value = sum(case.weight * -math.log(self.right(case, matrix)) for case, matrix in data)
-        self.sharp = mine
-        return value
 
     def shares(self, matrix: np.ndarray) -> np.ndarray:
         """Probability of each candidate."""
@@ -262,8 +255,6 @@ def write(model: Model) -> None:
                 f"{quantity} = {round(model.points[model.place[n, quantity]], 1):g}" for quantity in rules()[n].points
             )
             lines[at] = f"points = {{ {points} }}"
-        elif line.startswith("sharp = "):
-            lines[at] = f"sharp = {round(model.sharp, 2):g}"
     DATA.write_text("\n".join(lines), encoding="utf-8")
 
 
@@ -272,6 +263,7 @@ def main() -> None:
     parser.add_argument("--fit", action="store_true", help="Fit, held out by file.")
     parser.add_argument("--write", action="store_true", help="Write the points back if they are better.")
     parser.add_argument("--wrong", action="store_true", help="Show the streams that are told wrongly.")
+    parser.add_argument("--sharp", action="store_true", help="Log loss by nats per point.")
     parser.add_argument("--shrink", type=float, default=SHRINK, help="Cost of changing a point. Default: %(default)s.")
     options = parser.parse_args()
     present = Model()
@@ -286,6 +278,10 @@ def main() -> None:
         for it in before:
             if it.case.side and it.case.side != it.case.told:
                 print(f"  {it.case.file[:34]:34} {it.case.heading[:44]:44} side {it.case.told!r}, not {it.case.side!r}")
+    if options.sharp:
+        for sharp in (0.6, 0.8, 1.0, 1.25, 1.5):
+            present.sharp = sharp
+            print(f"sharp {sharp:4.2f}: log loss {log_loss(judge(present, data)):.3f}")
     if options.fit or options.write:
         after = held_out(data, options.shrink)
         report("fitted, other files", after)
@@ -293,7 +289,7 @@ def main() -> None:
             model = Model()
             model.fit(data, options.shrink)
             write(model)
-            print(f"written: sharp {model.sharp:.2f}, {np.abs(model.points - model.start).max():.1f} points at most")
+            print(f"written: {np.abs(model.points - model.start).max():.1f} points at most")
 
 
 if __name__ == "__main__":

@@ -76,6 +76,13 @@ def grids(text: str, path: Path) -> list[Grid]:
     return sorted(found, key=_line) or _unmarked(text, page, path) or _nothing(text, path)
 
 
+def has_table(head: str) -> bool:
+    """Whether a page that begins like this has a table that is marked as such."""
+    page = head.split("\n")
+    ruled = (line for number, line in enumerate(page) if _is_rule(line) and "|" in page[number - 1] and "|" in line)
+    return re.search(r"<table\b|\\begin\{(?:tabular|longtable|tblr)", head, re.I) is not None or any(ruled)
+
+
 def _line(grid: Grid) -> int:
     return int((re.search(r"\d{1,9}", [*grid.places, "0"][0]) or [0])[0])
 
@@ -100,15 +107,15 @@ def _unmarked(text: str, page: list[str], path: Path) -> list[Grid]:
     tables, text = json_grids.pasted_json(text, path)
     page = text.split("\n")
     pasted = _built(tables, path)
+    if not pasted and re.match(r"\s*(?:\[\s*)?\{\s*(?:\"|$)", text):  # JSON that is broken says where
+        json_grids.read_json(text, path)
     whole = _counted([clean(line, MAX_TEXT) for line in page[:_MOST_COUNTED]])
     for layout in (lines.gaps, lines.pairs, lines.items):
         found = _built(layout(page), path)
         cells = _counted([it for grid in found for row in grid.rows[:_MOST_COUNTED] for it in row if is_number(it)])
         if found and (whole & cells).total() >= _ENOUGH * whole.total():
             return sorted([*pasted, *found], key=_line)
-    if not pasted and text.lstrip().startswith(("{", "[{")):  # JSON that is broken says where
-        json_grids.read_json(text, path)
-    return pasted or _built(lines.sentences(page), path)
+    return sorted([*pasted, *_built(lines.sentences(page), path)], key=_line)
 
 
 _MOST_COUNTED = 2_000
@@ -157,7 +164,8 @@ def _pipe_tables(page: list[str]) -> Iterator[Table]:
         block = drawn[start:number]
         for first, last in _apart(block):
             if last - first > 1 and (table := _pipes(block[first:last], start + first)):
-                table.context = "\n".join(page[max(end + 1, start + first - 40) : start + first])[-_CONTEXT:].strip()
+                above = [it for it in page[max(end + 1, start + first - 40) : start + first] if not _is_rule(it)]
+                table.context = "\n".join(above)[-_CONTEXT:].strip()
                 end = start + last
                 yield table
         start = number + 1
@@ -321,11 +329,9 @@ def _squared(table: Table, heads: int) -> tuple[int, list[tuple[str, Message]], 
 def _section(cells: list[str], *, spans: bool) -> str:
     """The words of a line that is not a row: alone in it, or the same across the table."""
     filled = [cell for cell in cells if cell]
-    alone = len(filled) == 1 or (len(set(filled)) == 1 and len(filled) >= len(cells) - 1)
-    across = len(filled) >= len(cells) - 1 if spans else len(filled) == 1 or len(filled) == len(cells)
-    return (
-        filled[0] if alone and across and len(cells) > 2 and cells[0] == filled[0] and not is_number(cells[0]) else ""
-    )
+    across = len(filled) >= len(cells) - 1 if spans else len(filled) in {1, len(cells)}
+    is_name = not is_number(filled[0]) or re.fullmatch(r"\d+(?:\.\d+)?[BM]", filled[0]) is not None
+    return filled[0] if across and len(cells) > 2 and set(filled) == {cells[0]} and is_name else ""
 
 
 def _fill_down(rows: list[list[str]]) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from specmeter.audit.read.cells import MAX_COLUMNS, MAX_ROWS, Table, clean
+from specmeter.audit.read.cells import MAX_COLUMNS, MAX_ROWS, Table, clean, is_number
 from specmeter.audit.read.document import parse_json, read_objects
 from specmeter.errors import UsageError
 from specmeter.messages import Message
@@ -125,7 +125,8 @@ class _Tree:
                 self._add(_Row((*keys, key), {keys[-1]: cell}, around, place))
             return
         cells = told | own | parts
-        if any(_is_measure(key, cell) for key, cell in (own | parts).items()):
+        is_leaf = len(own) == len(item) and any(map(is_number, own.values()))
+        if is_leaf or any(_is_measure(key, cell) for key, cell in (own | parts).items()):
             self._add(_Row(keys, cells, around, place))
         passed = around | told | {key: cell for key, cell in own.items() if not _is_measure(key, cell)}
         for key in below:
@@ -146,7 +147,7 @@ class _Tree:
             alike = set[str]()
         deep = {name for name, it in inner.items() if any(isinstance(value, (dict, list)) for value in it.values())}
         parts: Cells = {}
-        for name in inner.keys() - alike - deep if own or in_list else ():
+        for name in [it for it in inner if it not in alike | deep] if own or in_list else ():
             parts |= {f"{name} {key}": cell for key, cell in _leaves(inner[name], _DEPTH).items()}
             parts |= {f"{name} {key} {n}": cell for key, it in inner[name].items() for n, cell in _listed(key, it)}
         return parts, [name for name in inner if f"{name} " not in {key[: len(name) + 1] for key in parts}]

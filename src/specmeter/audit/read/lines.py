@@ -33,7 +33,7 @@ _WIDE = re.compile(r"\S+(?: \S+)*")
 _WORD = re.compile(r"[^\s()]\S*(?: \([^()]{0,40}\))?(?: (?:toks?|tokens?|t)/s(?:ec)?(?!\S)(?: \([^()]{0,40}\))?)?")
 _DASHES = re.compile(r"[\s|+:=─━═-]+")
 _NOTHING = re.compile(r"[\s|+:=─━═{}\[\]`,;*#-]+")
-_TITLE = re.compile(r"\s*#{1,6}\s.*|.*[:：]\s*", re.S)
+_TITLE = re.compile(r"\s*#{1,6}\s.*|.*[:：]\s*|\s*[=─━═-]{2,}.*[=─━═-]{2,}\s*", re.S)
 
 
 def gaps(page: Sequence[str]) -> list[Table]:
@@ -124,6 +124,7 @@ _EQUALS = re.compile(r" (?=[^\s=:]{1,40}=[^=])")
 _PAIRED = re.compile(r"\S ?[=:](?!/)\s?[-+~≈]?\d")
 _KEY = re.compile(r"(.{1,90}?)\s?(?:=|:(?!\d))\s*(\S.{0,120})")
 _VALUE = re.compile(r"\W{0,3}(?:about |around |avg |mean |up to )?\W{0,3}\d", re.I)
+_SIDES = re.compile(r"\b(?:vs|versus|against)\b", re.I)
 _MOST_WORDS = 9
 """Words of a key, or before it."""
 
@@ -137,7 +138,7 @@ class _Entry:
 
 
 def _is_value(text: str) -> bool:
-    return is_number(text) and _VALUE.match(text) is not None
+    return is_number(text) and _VALUE.match(text) is not None and not _SIDES.search(text)
 
 
 def _pairs_of(line: str) -> tuple[str, list[tuple[str, str]]]:
@@ -294,15 +295,14 @@ def sentences(page: Sequence[str]) -> list[Table]:
     """A paragraph or an item of a list as one row."""
     found: list[Table] = []
     for start, text in _paragraphs(page):
-        text = _FROM_TO.sub(lambda it: f"baseline {it[1]} {it[2] or it[4] or ''}, after {it[3]} {it[4] or ''}", text)
+        text = _FROM_TO.sub(lambda it: f" baseline {it[1]} {it[2] or it[4] or ''}, after {it[3]} {it[4] or ''}", text)
         head, cells = [""], [""]
         for piece in _BREAK.split(text):
             for words, cell in _numbers_of(piece):
                 head.append(words)
                 cells.append(cell)
-        if any(num.unit for cell in cells for num in numbers(cell)) or (
-            _MEASURE.search(text) and "." in "".join(cells)
-        ):
+        nums = [num for cell in cells for num in numbers(cell)]
+        if any(num.unit for num in nums) or (_MEASURE.search(text) and ("." in "".join(cells) or len(nums) > 1)):
             place = f"line {start + 1}"
             found.append(Table([("", head[:MAX_COLUMNS]), (place, cells[:MAX_COLUMNS])], 1, "prose", text))
     return found
