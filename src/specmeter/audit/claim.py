@@ -212,19 +212,13 @@ class Claim(Record):
     kept: tuple[str, ...] = Field(default=(), exclude=True, repr=False)
     """Laws that rows may break and the other rows of its table keep (`specmeter.audit.equations`)."""
     rivals: tuple[tuple[Claim, ...], ...] = Field(default=(), exclude=True, repr=False)
-    """Other likely readings of the same row, the likeliest first, each with its claims: a row is refused only if all of
-    them are."""
+    """What other likely readings make of the same row, the likeliest first: it is refused only if all of them are."""
     notes: tuple[Message | str, ...] = ()
     """Notes of the importer (log lines, sampling settings)."""
     columns: tuple[ColumnRead, ...] = Field(default=(), exclude=True)
     """How the columns of its table were read."""
     problem: Message | None = None
     """Why this row could not be read (ruling: `cannot tell`)."""
-
-    @property
-    def unit_unsaid(self) -> tuple[str, ...]:
-        """None: until the reader of rival readings is in use."""
-        return ()
 
     @property
     def is_baseline(self) -> bool:
@@ -317,7 +311,6 @@ def problem_of(error: ValueError) -> Message:
 
 def claim_of(**fields: Any) -> Claim:
     """The claim, or one with a `problem` where a value cannot be what its field says, its place and label included."""
-    fields.pop("unit_unsaid", None)
     try:
         return Claim(**fields)
     except ValidationError as error:

@@ -106,7 +106,7 @@ class Equation(NamedTuple):
         width = 0.004 + self.gap - 1
         for side in (self.left, self.right):
             width += (side.high - side.low) / 2 / max(side.value, 1e-9)
-        return (1.2 if law.counts else 1.0) * max(0.0, min(4.5, math.log(1 / width) - 0.7))
+        return (1.2 if law.counts else 1.0) * max(0.0, min(4.5, -math.log(min(width, 1.0)) - 0.7))
 
     @property
     def line(self) -> Message:

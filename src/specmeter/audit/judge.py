@@ -136,33 +136,15 @@ def rule_claim(claim: Claim, *, noise: float = USUAL) -> Ruling:
     if claim.problem is not None:
         return Ruling(claim=claim, verdict="cannot tell", bound="unreadable", arithmetic=claim.problem)
     first = weakest = _rule(claim, noise_of_row(claim, noise))
-    for reading in _rivals(claim) if _weight(first) else ():
-        same = [it for it in reading if it.row == claim.row] or reading  # a row of several groups has a claim for each
-        ruling = max((_rule(it, noise_of_row(it, noise)) for it in same), key=_weight)
-        if _weight(ruling) < _weight(weakest):
-            weakest = ruling.model_copy(update={"claim": _noted(ruling.claim, first)})
+    for rival in _rivals(claim) if _weight(first) else ():
+        rulings = [_rule(it, noise_of_row(it, noise)) for it in rival]
+        worst = max(rulings, key=_weight)
+        if _weight(worst) < _weight(weakest):
+            alike = next((it for it in rulings if it.claim.row == claim.row), worst)
+            weakest = alike.model_copy(update={"claim": _noted(claim, alike.claim, first)})
         if not _weight(weakest):
             break
     return weakest
-
-
-def _noted(rival: Claim, refused: Ruling) -> Claim:
-    """A rival reading that wins, with how it reads the row, and why the first reading does not."""
-    how: list[Message] = []
-    for name in _READ:
-        was, now = getattr(refused.claim, name), getattr(rival, name)
-        if was != now:
-            how.append(Message("audit.read_as", how=name, found=now, was=was))
-    why = refused.arithmetic if refused.broken else refused.contradictions[0]
-    note = Message("audit.read_otherwise", how=how, refused=why)
-    return rival.model_copy(update={"notes": (*rival.notes, note)})
-
-
-_READ = (
-    *("speedup", "speedup_of", "decode_rate", "baseline_rate", "token_ms", "predicted_ms", "wall_ms", "step_ms"),
-    *("acceptance", "acceptance_of", "tau", "gamma", "drafted", "accepted", "steps", "predicted_n", "positions"),
-)
-"""Fields that are named if another reading of them wins."""
 
 
 def _weight(ruling: Ruling) -> int:
@@ -170,11 +152,27 @@ def _weight(ruling: Ruling) -> int:
     return {"impossible": 3, "implausible": 2}.get(ruling.verdict, 1 if ruling.contradictions else 0)
 
 
-def _rivals(claim: Claim) -> Iterator[Sequence[Claim]]:
-    """Other likely readings of a row."""
+def _rivals(claim: Claim) -> Iterator[tuple[Claim, ...]]:
+    """What other likely readings make of a row."""
     if (drafts := _without_own(claim)) is not None:
-        yield [drafts]
+        yield (drafts,)
     yield from claim.rivals
+
+
+def _noted(claim: Claim, rival: Claim, refused: Ruling) -> Claim:
+    """The rival with a note on what it reads otherwise, and why."""
+    names = [name for name in _READ if getattr(rival, name) != getattr(claim, name)]
+    how: Sequence[Message] = [Message("audit.read_as", how=name, found=getattr(rival, name)) for name in names]
+    why = refused.arithmetic if refused.broken else refused.contradictions[0]
+    note = Message("audit.read_otherwise", how=how, refused=why)
+    return rival.model_copy(update={"notes": (*rival.notes, note), "row": claim.row, "columns": claim.columns})
+
+
+_READ = (
+    *("speedup", "speedup_of", "decode_rate", "baseline_rate", "token_ms", "predicted_ms", "wall_ms", "step_ms"),
+    *("acceptance", "acceptance_of", "tau", "gamma", "drafted", "accepted", "steps", "predicted_n", "positions"),
+)
+"""Fields that are named if another reading of them wins."""
 
 
 def _without_own(claim: Claim) -> Claim | None:
