@@ -33,7 +33,8 @@ class Law:
 
 
 LAWS = {
-    "rate-of-token-time": Law(1.02, 1.12, 1.2),
+    "rate-of-token-time": Law(1.02, 1.12, 1.2, learned=True),
+    "rate-within-token-time": Law(1.02, 1.12, 1.2),
     "rate-of-load": Law(1.015, 1.06, 1.1, learned=True),
     "rate-of-time": Law(1.015, 1.06, 1.25),
     "rate-of-run": Law(1.015, 1.06, 1.25, learned=True),
@@ -222,6 +223,8 @@ _MAY_BE_ZERO = frozenset({"accepted", "acceptance", "gamma", "prompt_n"})
 _SERVED = 1.6
 """Factor above the rate of its time per token from which on a rate is that of several requests, if nothing says so."""
 _FEW = 8
+_SHORTER = 1.15
+"""Factor by which drafts that end early may lower tau where the other rows' drafts have full length."""
 _ELSEWHERE = 1.08
 """`Law.far` of a speedup over a baseline of another row."""
 TOLERANCE = 0.002
@@ -234,14 +237,19 @@ def _of_rate(row: _Row, field: str, each_field: str, busy: bool) -> Iterator[Equ
     rate, each, load = row.get(field), row.get(each_field), row.get("concurrency")
     if rate is None or each is None:
         return
-    made = _per_s(_ONE, each)
+    made, fields = _per_s(_ONE, each), (field, each_field)
     if not busy:
-        found = row.equation("rate-of-token-time", rate, made, field, each_field, each=each.value)
-        if found.holds or load is not None or rate.low < _SERVED * made.high:
-            yield found
+        within = row.equation(
+            "rate-within-token-time", rate, Range(0.0, made.value, made.high), *fields, each=each.value
+        )
+        served = load is None and rate.low >= _SERVED * made.high
+        if served or not within.holds:
+            yield from [] if served else [within]
+            return
+        yield row.equation("rate-of-token-time", rate, made, *fields, each=each.value)
     elif load is not None:
         values = {"load": load.value, "each": each.value}
-        yield row.equation("rate-of-load", rate, made.by(load), field, each_field, "concurrency", **values)
+        yield row.equation("rate-of-load", rate, made.by(load), *fields, "concurrency", **values)
 
 
 def _of_time(row: _Row, busy: bool, window: str) -> Iterator[Equation]:
@@ -318,7 +326,9 @@ def _of_drafts(row: _Row, positions: Sequence[Range]) -> Iterator[Equation]:
     tau, share, gamma = row.get("tau"), row.get("acceptance"), row.get("gamma")
     if tau is not None and share is not None and gamma is not None and gamma.value > 0:
         made, values = share.by(gamma).plus(1), {"acceptance": share.value, "gamma": gamma.value}
-        yield row.equation("tau-of-acceptance", tau, made, "tau", "acceptance", "gamma", **values)
+        found = row.equation("tau-of-acceptance", tau, made, "tau", "acceptance", "gamma", **values)
+        if tau.low > made.high or not LAWS[found.law].near < found.gap <= _SHORTER:
+            yield found
     if len(positions) < 2:
         return
     first, later = max(pairwise(positions), key=lambda pair: pair[1].low / max(pair[0].high, 1e-9))
