@@ -7,7 +7,7 @@ import importlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import combinations, product
@@ -18,19 +18,16 @@ from specmeter.audit.across import TimingNoise, noise_of, notes_across
 from specmeter.audit.claim import VERDICTS, AuditVerdict, Claim, ColumnRead, Ruling
 from specmeter.audit.judge import in_words, rule_claim
 from specmeter.audit.published import claims as published_claims
-from specmeter.audit.read.columns import understand
 from specmeter.audit.read.document import (
     BYTES,
     RATES,
     Importer,
-    is_json,
     parse_number,
     read_head,
-    read_text,
     refuse_binary,
 )
-from specmeter.audit.read.pages import known_headings, read_grids
-from specmeter.audit.read.prose import lacks
+from specmeter.audit.read.grids import grids
+from specmeter.audit.read.meaning import IGNORE, streams_of
 from specmeter.audit.read.table import read_table, read_table_file
 from specmeter.errors import UsageError
 from specmeter.messages import Message
@@ -71,33 +68,25 @@ def importer(name: str) -> Importer:
 
 
 def detect(path: Path) -> str:
-    """The format of a file, by how it begins. Raises `UsageError` when it cannot be read or is of none."""
+    """The format of a file, by how it begins. Raises `UsageError` when it cannot be read."""
     head = read_head(path)
-    is_table = known_headings(head) >= 2
-    for name in FORMATS:
-        if not (is_table and name in LOGS) and importer(name).sniff(head):
-            return name
-    if _has_table(path):
-        return "table"
-    if why := lacks(head):
-        raise UsageError(
-            f"{path}: text without a recognizable result: {why}",
-            fix="write for example `23 t/s without drafts, 41 t/s with 4 draft tokens, 71% accepted`, or use a table",
-        )
-    raise UsageError(
-        f"{path}: not a table with a known column, a known log or a known benchmark result",
-        fix=f"give its format with --format ({', '.join(FORMATS)}), or name a column with --column HEADING=MEANING",
-    )
+    is_table = _has_table(head, path)
+    return next(name for name in FORMATS if not (is_table and name in LOGS) and importer(name).sniff(head))
 
 
-def _has_table(path: Path) -> bool:
-    """Whether a table begins later in a page than where its format is looked for."""
+_MARKED = frozenset({"markdown", "html", "latex", "csv"})
+_CLEAR = 4.0
+"""Points of evidence that make the meaning of a heading clear."""
+
+
+def _has_table(head: str, path: Path) -> bool:
+    """Whether a page has a table of results, which an engine's log has not."""
     try:
-        text = read_text(path)
-        grids = read_grids(text, path, as_json=is_json(text))
+        marked = [grid for grid in grids(head, path) if grid.kind in _MARKED]
     except UsageError:
         return False
-    return any(sum(understand(text) is not None for text in grid.headings) >= 2 for grid in grids)
+    best = ([stream.candidates[0] for stream in streams_of(grid)] for grid in marked)
+    return any(sum(it.quantity != IGNORE and it.points >= _CLEAR for it in found) >= 2 for found in best)
 
 
 def read_claims(path: Path, format_name: str | None, options: TableOptions) -> tuple[str, Iterator[Claim]]:
@@ -357,46 +346,8 @@ def rule(
     given = given or RowDefaults()
     whole = [given.complete(claim) for claim in claims]
     timing = noise_of(whole) if noise is None else TimingNoise(noise, Message("audit.noise_given"))
-    whole = infer_acceptance_unit(whole, timing)
     rulings = tuple(rule_claim(claim, noise=timing.of(claim)) for claim in whole)
     return Audit(source, format_name, rulings, timing, notes_across(whole))
-
-
-# --- percent or fraction, where a table does not say -----------------------------------------------------------------
-#
-# The reading that does not accuse the table. An acceptance of 0.59 may be 59 % or 0.59 %. As percent it permits far
-# less, so every row that is false as a fraction is false as percent. Where several rows would be false as percent
-# alone, the column is fractions: one false row is an error, a column of them is a misreading.
-
-SEVERAL = 2
-"""Rows, at least, that a wrong unit must make false."""
-
-
-def infer_acceptance_unit(claims: Sequence[Claim], noise: TimingNoise) -> list[Claim]:
-    """The claims, with the unit of their acceptance where only the table as a whole shows which it is."""
-    unsaid = [claim for claim in claims if _is_open(claim)]
-    as_fraction = sum(_is_false(claim, 1.0, noise) for claim in unsaid)
-    as_percent = sum(_is_false(claim, 0.01, noise) for claim in unsaid)
-    if as_percent - as_fraction < SEVERAL or 2 * as_fraction > as_percent:
-        return list(claims)
-    note = Message("audit.as_fractions", rows=as_percent)
-    return [_with_unit(claim, {"notes": (*claim.notes, note)}) if _is_open(claim) else claim for claim in claims]
-
-
-def _is_open(claim: Claim) -> bool:
-    """Whether it has an acceptance that may be in percent or a fraction."""
-    return "acceptance" in claim.unit_unsaid and claim.acceptance is not None
-
-
-def _is_false(claim: Claim, factor: float, noise: TimingNoise) -> bool:
-    share = {"acceptance": (claim.acceptance or 0.0) * factor}
-    rounding = claim.rounding | {"acceptance": claim.rounding.get("acceptance", 0.0) * factor}
-    return rule_claim(_with_unit(claim, share | {"rounding": rounding}), noise=noise.of(claim)).broken
-
-
-def _with_unit(claim: Claim, update: Mapping[str, object]) -> Claim:
-    unsaid = tuple(name for name in claim.unit_unsaid if name != "acceptance")
-    return claim.model_copy(update={**update, "unit_unsaid": unsaid})
 
 
 @cache

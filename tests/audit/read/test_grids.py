@@ -130,7 +130,7 @@ OTHERS = {
     "only a share": ("60.35% aggregate acceptance", [["", "aggregate acceptance"], ["", "60.35%"]]),
     "Chinese": (
         "吞吐从23 tok/s提升到41 tok/s，接受率71%，加速1.78倍。",
-        [["", "吞吐 baseline 提升", "after", "接受率", "加速 ."], ["", "23 tok/s", "41 tok/s", "71%", "1.78倍"]],
+        [["", "吞吐 baseline 提升", "after", "接受率", "加速"], ["", "23 tok/s", "41 tok/s", "71%", "1.78倍"]],
     ),
 }  # fmt: skip
 

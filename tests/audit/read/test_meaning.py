@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+
 import pytest
 
+from specmeter.audit.claim import draft_lengths
 from specmeter.audit.read.grids import Grid
 from specmeter.audit.read.meaning import (
     Stream,
@@ -17,6 +23,8 @@ from specmeter.audit.read.meaning import (
     side_of,
     streams_of,
 )
+
+LABELS = Path(__file__).parents[2] / "data/audit/columns.tsv"
 
 
 def streams(headings: str, *rows: str, context: str = "", chosen: dict[str, str] | None = None) -> list[Stream]:
@@ -42,6 +50,27 @@ TABLES = [
         "gamma rate acceptance accepted drafted",
     ),
     ("Method | TPOT (ms) | Speedup vs AR", "EAGLE-3 | 8.2 | 2.1x", "token_time speedup/rate"),
+    (
+        "batch_size | steps | num_draft_tokens | throughput | accept_length",
+        "1 | 3 | 4 | 870.35 | 2.017",
+        "concurrency gamma condition rate tau",
+    ),
+    ("a | num_drafts | num_draft_tokens | num_accepted_tokens", "x | 4687 | 46870 | 12368", "steps drafted accepted"),
+    (
+        "a | vllm:spec_decode_num_drafts_total | vllm:spec_decode_num_draft_tokens_total",
+        "x | 4687 | 46870",
+        "steps drafted",
+    ),
+    ("a | Baseline | MTP | Difference (%)", "x | 8.18 | 6.90 | +15.65", "rate.base rate.sd gain/rate"),
+    ("a | accept rate | gen throughput (token/s)", "x | 1.49 | 120.5", "tau rate"),
+    ("Name | pred | draft | acc | rate", "x | 192 | 139 | 138 | 0.993", "tokens drafted accepted acceptance"),
+    (
+        "a | ms/token | ms/step | steps/s | GB",
+        "x | 20.1 | 60.2 | 16.6 | 12.1 GB",
+        "token_time step_time steps_per_s ignore",
+    ),
+    ("a | Mean TPOT (ms) | Median ITL (ms) | P99 TTFT (ms)", "x | 21.8 | 21.7 | 222.4", "token_time ignore ignore"),
+    ("a | Pos 0 | Pos 1 | mean len", "x | 0.83 | 0.65 | 2.98", "position position tau"),
     ("模型 | 基线 (tok/s) | 投机 (tok/s) | 加速比", "a | 30.1 | 61.9 | 2.06x", "rate.base rate.sd speedup/rate"),
 ]
 
@@ -49,6 +78,29 @@ TABLES = [
 @pytest.mark.parametrize(("headings", "row", "expected"), TABLES)
 def test_what_a_heading_and_its_cells_mean(headings: str, row: str, expected: str) -> None:
     assert meanings(headings, row) == expected.split()
+
+
+def test_most_labelled_columns_are_told() -> None:
+    """The labels and their format are those of `scripts/fit_meanings.py`."""
+    told = [it.candidates[0].quantity in right for it, right in labelled()]
+    assert len(told) > 1000
+    assert sum(told) > 0.98 * len(told)
+
+
+def labelled() -> Iterator[tuple[Stream, set[str]]]:
+    """Each labelled stream and the quantities that its label allows."""
+    with LABELS.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    for _, group in groupby(rows, lambda row: (row["file"], row["grid"])):
+        columns = list(group)
+        cells = [[cell.strip() for cell in column["cells"].split(" ¦ ")] for column in columns]
+        height = max(map(len, cells))
+        body = [[column[r] if r < len(column) else "" for column in cells] for r in range(height)]
+        head, above, kind = [it["heading"] for it in columns], columns[0]["above"], columns[0]["kind"]
+        for stream in streams_of(Grid(head, body, [], context=above, kind=kind, sections=[""] * height)):
+            labels = dict(it.split("=", 1) for it in columns[stream.column]["meaning"].split("; ") if "=" in it)
+            if stream.slot in labels and stream.known is None:
+                yield stream, {it.partition(".")[0] for it in labels[stream.slot].split("|")}
 
 
 def test_a_canonical_heading_is_certain() -> None:
@@ -86,6 +138,19 @@ def test_every_meaning_has_a_canonical_name() -> None:
 )  # fmt: skip
 def test_side(text: str, side: str) -> None:
     assert side_of(text) == side
+
+
+@pytest.mark.parametrize(
+    ("label", "length"),
+    [
+        ("MTP-1", 1), ("MTP3", 3), ("D2", 2), ("nd1", 1), ("EAGLE-3, K=4", 4), ("DFlash n3", 3), ("spec_k8", 8),
+        ("MTP Speculative (MTP-4)", 4), ("main d=1", 1), ("heads=3", 3), ("--speculative-num-steps 3", 3),
+        ("EAGLE-3", None), ("Qwen3.6-27B-MTP-Q8_0", None), ("MTP 27B", None), ("n=5 runs", None), ("top-k 4", None),
+        ("MTP 2.5x", None), ("draft 0.6B", None), ("draft 1 token/s", None),
+    ],
+)  # fmt: skip
+def test_a_label_tells_a_draft_length(label: str, length: int | None) -> None:
+    assert draft_lengths(label)[:1] == ([] if length is None else [length])
 
 
 def test_words() -> None:

@@ -60,8 +60,7 @@ from specmeter.audit.read.document import (
     read_text,
     text,
 )
-from specmeter.audit.read.grid import Grid
-from specmeter.audit.read.pages import read_grids
+from specmeter.audit.read.grids import Grid, csv_grids, grids
 from specmeter.engines.log_lines import log_lines
 from specmeter.errors import UsageError
 from specmeter.messages import Message
@@ -100,8 +99,8 @@ def read_llama_bench(path: Path) -> Iterator[Claim]:
     printed = _DEVICE.findall(content[:200_000])  # (number, CUDA's name, Metal's name), as often as the backends say it
     devices = ", ".join(cuda or metal for _, cuda, metal in dict.fromkeys(printed))
     found = False
-    for grid in read_grids(content if markdown else _from_header(content), path, as_json=False):
-        if "test" not in grid.headings and "avg_ts" not in grid.headings:
+    for grid in grids(content, path) if markdown else csv_grids(_from_header(content), path):
+        if "test" not in grid.head and "avg_ts" not in grid.head:
             continue
         found = True
         yield from _from_grid(grid, path, devices)
@@ -122,8 +121,8 @@ def _from_grid(grid: Grid, path: Path, devices: str) -> Iterator[Claim]:
     for place, why in grid.faults:
         if why.values.get("cells") != 1:
             yield Claim(source=str(path), row=place, problem=Message("unread.line", why=why))
-    for place, cells in grid.rows:
-        fields: dict[str, object] = dict(zip(grid.headings, cells, strict=True))
+    for place, cells in zip(grid.places, grid.rows, strict=True):
+        fields: dict[str, object] = dict(zip(grid.head, cells, strict=True))
         if "test" in fields:
             try:
                 fields = _from_markdown(fields) | ({"gpu_info": devices} if devices else {})

@@ -153,6 +153,16 @@ def unit_of(found: re.Match[str]) -> str:
     return UNITS[int(found.lastgroup[1:])][0] if found.lastgroup and found.lastgroup[0] == "u" else ""
 
 
+RESULTS = frozenset({"rate", "mspt", "msps", "tps", "%", "ms", "us", "s", "min", "x"})
+"""Units of what is measured."""
+
+
+def results(text: str) -> list[str]:
+    """The numbers of a text that have decimals or the unit of a result, as printed."""
+    found = NUMBER.finditer(text[:MAX_TEXT])
+    return [it["num"] for it in found if unit_of(it) in RESULTS or ("." in it["num"] and not unit_of(it))]
+
+
 def _number(found: re.Match[str], bracket: bool) -> Num:
     unit = unit_of(found)
     value, half = _exact(found["num"])

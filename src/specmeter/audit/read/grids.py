@@ -21,13 +21,12 @@ from specmeter.audit.read.cells import (
     MAX_COLUMNS,
     MAX_ROWS,
     MAX_TEXT,
-    NUMBER,
     Row,
     Table,
     clean,
     is_number,
     point,
-    unit_of,
+    results,
 )
 from specmeter.audit.read.document import MAX_LINE, is_json
 from specmeter.errors import UsageError
@@ -76,6 +75,11 @@ def grids(text: str, path: Path) -> list[Grid]:
     return sorted(found, key=_line) or _unmarked(text, page, path) or _nothing(text, path)
 
 
+def csv_grids(text: str, path: Path) -> list[Grid]:
+    """The table of a text that is CSV. Raises `UsageError` if quotes do not close."""
+    return _built(_delimited(list(enumerate(text.split("\n"), start=1)), path), path)
+
+
 def has_table(head: str) -> bool:
     """Whether a page that begins like this has a table that is marked as such."""
     page = head.split("\n")
@@ -95,11 +99,9 @@ _ENOUGH = 0.33
 
 def _unmarked(text: str, page: list[str], path: Path) -> list[Grid]:
     """What a page without a table that is marked as such holds, by the first layout that has most of its numbers."""
-    if path.suffix.lower() in {".csv", ".tsv"} and (table := _delimited(page, path)):
-        return _built([table], path)
-    strict = _delimited(page, path, strict=True)
-    if strict:
-        return _built([strict], path)
+    is_csv = path.suffix.lower() in {".csv", ".tsv"}
+    if found := (csv_grids(text, path) if is_csv else []) or _built(_pasted_csv(page, path), path):
+        return found
     if len(text) > _PAGE:
         raise UsageError(
             f"{path}: {size(len(text))} of text without a table", fix="pass only the part with the results"
@@ -120,13 +122,10 @@ def _unmarked(text: str, page: list[str], path: Path) -> list[Grid]:
 
 _MOST_COUNTED = 2_000
 """Lines that are counted."""
-_RESULTS = frozenset({"rate", "mspt", "msps", "tps", "%", "ms", "us", "s", "min", "x"})
 
 
 def _counted(texts: list[str]) -> Counter[str]:
-    """The numbers with decimals or the unit of a result."""
-    found = (number for text in texts for number in NUMBER.finditer(text[:MAX_TEXT]))
-    return Counter(it["num"] for it in found if (unit_of(it) or ("." in it["num"] and "rate")) in _RESULTS)
+    return Counter(number for text in texts for number in results(text))
 
 
 def _nothing(text: str, path: Path) -> list[Grid]:
@@ -213,13 +212,11 @@ def _pipes(block: list[str], first: int) -> Table | None:
 _DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+\s*%?\s*x?")
 
 
-def _delimited(page: list[str], path: Path, *, strict: bool = False) -> Table | None:
-    """Fields with tabs, semicolons or commas between them; `strict`: as many in each row, and numbers."""
-    kept = [(number, line) for number, line in enumerate(page, 1) if line.strip() and not line.startswith("#")]
-    for mark in ("\t", ";", ",") if len(kept) > 1 else ():
-        if not kept[0][1].count(mark):
-            continue
-        reader = csv.reader((line + "\n" for _, line in kept), delimiter=mark, skipinitialspace=True, strict=not strict)
+def _delimited(page: list[tuple[int, str]], path: Path, marks: str = "\t;,") -> Iterator[Table]:
+    """The table of lines with tabs, semicolons or commas between their fields."""
+    kept = [(number, line) for number, line in page if line.strip() and not line.startswith("#")]
+    for mark in (mark for mark in marks if len(kept) > 1 and mark in kept[0][1]):
+        reader = csv.reader((line + "\n" for _, line in kept), delimiter=mark, skipinitialspace=True, strict=True)
         rows: list[Row] = []
         before = 0
         try:
@@ -227,28 +224,36 @@ def _delimited(page: list[str], path: Path, *, strict: bool = False) -> Table | 
                 rows.append((f"line {kept[before][0]}", cells))
                 before = reader.line_num
         except csv.Error as error:
-            if strict:
-                continue
             where = f"line {kept[min(before, len(kept) - 1)][0]}"
             raise UsageError(
                 f"{path}: not CSV: {error} ({where})", fix="close every quote, and separate fields with commas"
             ) from None
-        width = len(rows[0][1])
-        if strict and (width < 3 or any(len(cells) != width for _, cells in rows) or _is_text(rows)):
-            continue
-        if 2 * sum(is_number(clean(cell)) for cell in rows[0][1]) > width:
+        if 2 * sum(is_number(clean(cell)) for cell in rows[0][1]) > len(rows[0][1]):
             continue
         has_commas = mark == ";" and sum(bool(_DECIMAL_COMMA.fullmatch(cell)) for _, row in rows for cell in row) > 1
         cleaned = [(place, [clean(point(cell) if has_commas else cell) for cell in cells]) for place, cells in rows]
-        return Table(cleaned, 0, "csv")
-    return None
+        yield Table(cleaned, 0, "csv")
+        return
 
 
-def _is_text(rows: list[Row]) -> bool:
-    """Whether lines that have as many commas each are sentences."""
-    return any(len(cell.split()) > 8 for _, cells in rows for cell in cells) or not any(
-        is_number(clean(cell)) for cell in rows[1][1]
-    )
+def _pasted_csv(page: list[str], path: Path) -> Iterator[Table]:
+    """The same from the first line on that has as many fields as most."""
+    for mark in "\t;,":
+        counts = Counter(count for line in page if not line.startswith("#") and (count := line.count(mark)))
+        usual, lines_of_it = counts.most_common(1)[0] if counts else (0, 0)
+        if lines_of_it < 2 or 5 * lines_of_it < 4 * counts.total():
+            continue
+        first = next(number for number, line in enumerate(page) if line.count(mark) == usual)
+        below = [(number, line) for number, line in enumerate(page[first:], start=first + 1) if line.strip()]
+        if 5 * lines_of_it < 4 * len(below) or (usual < 2 and ", " in page[first]) or '"' in page[first]:
+            continue
+        for table in _delimited(below, path, mark):
+            cells = [cell for _, row in table.rows[:_MOST_COUNTED] for cell in row]
+            numeric = sum(map(is_number, cells))
+            if 4 * numeric >= len(cells) and not any(len(cell.split()) > 12 for cell in cells):
+                table.context = "\n".join(page[:first])[-_CONTEXT:].strip()
+                yield table
+                return
 
 
 # --- rows of cells -> a grid -----------------------------------------------------------------------------------------

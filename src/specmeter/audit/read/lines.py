@@ -18,7 +18,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from specmeter.audit.read.cells import EMPTY, MAX_COLUMNS, MAX_TEXT, NUMBER, Row, Table, clean, is_number, numbers
+from specmeter.audit.read.cells import (
+    EMPTY,
+    MAX_COLUMNS,
+    MAX_TEXT,
+    NUMBER,
+    RESULTS,
+    Row,
+    Table,
+    clean,
+    is_number,
+    numbers,
+)
 
 _LINE = 2_000
 """Characters of a line that is more than a part of a sentence."""
@@ -59,7 +70,10 @@ def _under_headings(page: Sequence[str], first: int, by: re.Pattern[str]) -> lis
     least = 2 if by is _WIDE else 3
     if len(heads) < least or "|" in page[first] or any(is_number(clean(head.group())) for head in heads):
         return []
-    if any(head.group().endswith((",", ".", ";")) or _PAIRED.search(head.group()) for head in heads):
+    if any(
+        head.group().endswith((",", ".", ";", ":")) or "--" in head.group() or _PAIRED.search(head.group())
+        for head in heads
+    ):
         return []
     if 2 * sum(re.search(r"\d\.\d", head.group()) is not None for head in heads) >= len(heads):
         return []
@@ -119,8 +133,8 @@ def _headless(page: Sequence[str], first: int) -> list[Row]:
 
 _METRIC = re.compile(r"(?:\w{1,40}:)?([a-z][a-z0-9_]{3,80})(?:\{([^{}]{0,400})\})?\s+([0-9.]+(?:e[+-]?\d+)?)\s*", re.I)
 _POSITION = re.compile(r'position="?(\d{1,3})')
-_PARTS = re.compile(r"[,;|，；]\s+(?![^()]{0,80}\))|\s+[|·•]\s+|\s{2,}|\t+")
-_EQUALS = re.compile(r" (?=[^\s=:]{1,40}=[^=])")
+_PARTS = re.compile(r"(?:[,;|]\s+|[，；。]\s*)(?![^()（）]{0,80}[)）])|\s+[|·•]\s+|\s{2,}|\t+")
+_EQUALS = re.compile(r" (?=[^\s=:(]{1,40}=[^=])")
 _PAIRED = re.compile(r"\S ?[=:](?!/)\s?[-+~≈]?\d")
 _KEY = re.compile(r"(.{1,90}?)\s?(?:=|:(?!\d))\s*(\S.{0,120})")
 _VALUE = re.compile(r"\W{0,3}(?:about |around |avg |mean |up to )?\W{0,3}\d", re.I)
@@ -150,30 +164,29 @@ def _pairs_of(line: str) -> tuple[str, list[tuple[str, str]]]:
     line = re.sub(r" *= *(?=[\d~+-])", "=", re.sub(r"[:：]\s+", ": ", _STAMP.sub("", line, count=1)))
     before: list[str] = []
     found: list[tuple[str, str]] = []
-    for whole in _PARTS.split(line):
-        for part in _EQUALS.split(whole):
-            piece = clean(part).strip('*•> "')
-            pair = _KEY.fullmatch(piece)
-            while pair and not _is_value(pair[2]) and (inner := _KEY.fullmatch(pair[2])) and _is_value(inner[2]):
-                before, pair = [*before, pair[1]], inner
-            if pair and "=" in part and len(NUMBER.sub("", pair[2]).split()) > 1:
-                return "", []  # a sentence in which a setting is named
-            if pair and (_is_value(pair[2]) or EMPTY.fullmatch(pair[2]) or len(pair[2].split()) < 5):
-                found.append((pair[1].strip('*•> "'), pair[2].rstrip(",;. ")))
-            elif found and _is_value(piece) and _is_value(found[-1][1]):
-                found[-1] = (found[-1][0], f"{found[-1][1]}, {piece}")
-            elif not found:
-                before.append(piece)
+    for part in (part for whole in _PARTS.split(line) for part in _EQUALS.split(whole)):
+        piece = clean(part).strip('*•> "')
+        pair = _KEY.fullmatch(piece)
+        while pair and not _is_value(pair[2]) and (inner := _KEY.fullmatch(pair[2])) and _is_value(inner[2]):
+            before, pair = [*before, pair[1]], inner
+        if pair and "=" in part and len(NUMBER.sub("", pair[2]).split()) > 1:
+            return "", []  # a sentence in which a setting is named
+        if pair and (_is_value(pair[2]) or EMPTY.fullmatch(pair[2]) or len(pair[2].split()) < 5):
+            found.append((pair[1].strip('*•> "'), pair[2].rstrip(",;. ")))
+        elif found and _is_value(piece) and _is_value(found[-1][1]):
+            found[-1] = (found[-1][0], f"{found[-1][1]}, {piece}")
+        elif not found:
+            before.append(piece)
+        elif NUMBER.search(piece):
+            return "", []
     name = ", ".join(filter(None, before))
-    if not any(_is_value(value) for _, value in found):
-        return "", []
     if len(found) == 1 and name and "," in line:
         name, found = "", [(f"{name}, {found[0][0]}", found[0][1])]
-    return (
-        (name, found)
-        if max(len(words.split()) for words in (name, *(key for key, _ in found))) <= _MOST_WORDS
-        else ("", [])
-    )
+    words = [name, *(key for key, _ in found)]
+    told = any(num.unit in RESULTS for it in words for num in numbers(it))
+    if told or max(len(it.split()) for it in words) > _MOST_WORDS or not any(_is_value(value) for _, value in found):
+        return "", []
+    return name, found
 
 
 def pairs(page: Sequence[str]) -> list[Table]:
@@ -352,9 +365,19 @@ def _numbers_of(piece: str) -> Iterator[tuple[str, str]]:
         else:
             last = index == len(spans)
             cuts.append((between if last else "", between if re.search(r"[^\W\d_]{2}", between) and not last else ""))
+    setting = ""
     for (start, end), (_, before), (after, _) in zip(spans, cuts, cuts[1:], strict=False):
+        first = numbers(piece[start:end])[0]
+        if not re.search(r"[^\W\d_]", before + after) and first.unit in RESULTS:
+            # `MTP n=4 41 t/s`, `MTP (n=4) 41 t/s`: both numbers are of MTP.
+            aside = _ASIDE.search(piece[max(0, start - 200) : start])
+            before = NUMBER.split(aside[1])[-1] if aside else setting
+        setting = "" if first.unit else before
         words = re.sub(r"[,:()]", " ", f"{before[-_AROUND:]} {after[:40]}")
-        yield " ".join(words.split()), piece[start:end].strip()
+        yield " ".join(words.split()).rstrip(" ."), piece[start:end].strip()
+
+
+_ASIDE = re.compile(r"([^(),;]{1,60})\([^()]{0,100}\)\s?$")
 
 
 def _alone_in_bracket(piece: str, found: re.Match[str]) -> bool:

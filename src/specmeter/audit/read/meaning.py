@@ -28,6 +28,9 @@ IGNORE = "ignore"
 COUNTS = frozenset({"tokens", "drafted", "accepted", "steps", "concurrency", "gamma"})
 SIDED = frozenset({"rate", "token_time", "wall_time", "decode_time", "step_time", "steps_per_s", "tokens"})
 """Quantities of either side; the others say nothing of a baseline, or compare the two."""
+TIMES = frozenset({"token_time", "wall_time", "decode_time", "step_time"})
+BRACKET, OWN_WORDS = 0.45, 0.6
+"""Weight of what the parentheses of a heading say, and of the words beside the first number of a cell."""
 FARTHEST = 7.5
 """Nats below the best candidate at which others are dropped."""
 MOST = 6
@@ -129,28 +132,24 @@ class Book:
     """`meanings.toml`, compiled."""
 
     columns: tuple[Column, ...]
+    by_name: Mapping[str, Column]
+    """Columns by name and alias."""
     conditions: tuple[str, ...]
     """Columns of text that choose a row's baseline among several."""
-    benchmarks: frozenset[str]
-    """Those that name a benchmark: baselines of others are never put together for it."""
     words: tuple[Rule, ...]
     rules: tuple[Rule, ...]
     checks: tuple[Rule, ...]
     forms: Mapping[str, tuple[Form, ...]]
     units: Mapping[str, frozenset[str]]
+    """Quantities that a unit allows."""
     heading_units: Mapping[str, re.Pattern[str]]
     spellings: tuple[tuple[re.Pattern[str], str], ...]
-    sides: Mapping[str, re.Pattern[str]]
-    texts: Mapping[str, re.Pattern[str]]
+    patterns: Mapping[str, re.Pattern[str]]
     common: frozenset[str]
-    times: frozenset[str]
-    weights: Mapping[str, float]
     sharp: float
     """Nats per point."""
     chinese: Mapping[str, str]
     simplified: Mapping[int, int]
-    by_name: Mapping[str, Column]
-    """Columns by name and alias."""
 
 
 def _pattern(given: str | list[str]) -> re.Pattern[str]:
@@ -160,41 +159,34 @@ def _pattern(given: str | list[str]) -> re.Pattern[str]:
 @lru_cache(maxsize=1)
 def load() -> Book:
     """The data, read once."""
-    data: dict[str, Any] = tomllib.loads(
-        (resources.files("specmeter.audit.read") / "meanings.toml").read_text(encoding="utf-8")
-    )
-    aliases, texts, chinese = data["aliases"], data["texts"], data["chinese"]
+    text = (resources.files("specmeter.audit.read") / "meanings.toml").read_text(encoding="utf-8")
+    data: dict[str, Any] = tomllib.loads(text)
+    chinese = data["chinese"]
     columns = tuple(
-        Column(name=name, aliases=tuple(aliases.get(name, ())), **it) for name, it in data["columns"].items()
+        Column(name=name, aliases=tuple(data["aliases"].get(name, ())), **it) for name, it in data["columns"].items()
     )
-    forms: dict[str, list[Form]] = {}
+    forms: dict[str, tuple[Form, ...]] = {}
     for it in data["forms"]:
         form = Form(
             it.get("quantity", it["of"]), it.get("basis", ""), it.get("cost", 0.0), "side" not in it, _tests(it)
         )
-        forms.setdefault(it["of"], []).append(form)
-    conditions = data["conditions"]
+        forms[it["of"]] = (*forms.get(it["of"], ()), form)
     return Book(
         columns=columns,
-        conditions=(*conditions["benchmarks"], *conditions["others"]),
-        benchmarks=frozenset(conditions["benchmarks"]),
+        by_name={alias: it for it in reversed(columns) for alias in (*it.aliases, it.name)},
+        conditions=tuple(data["conditions"]),
         words=tuple(Rule(it["points"], pattern=_pattern(it["pattern"])) for it in data["words"]),
         rules=tuple(Rule(it["points"], _tests(it), alone=it.get("alone", False)) for it in data["rules"]),
         checks=tuple(Rule(it["points"], _tests(it)) for it in data["checks"]),
-        forms={name: tuple(found) for name, found in forms.items()},
+        forms=forms,
         units={unit: frozenset({*allowed, IGNORE}) for unit, allowed in data["units"].items()},
         heading_units={unit: _pattern(it) for unit, it in data["heading_units"].items()},
         spellings=tuple((_pattern(it["pattern"]), it["as"]) for it in data["spellings"]),
-        sides={name: _pattern(it) for name, it in data["sides"].items()},
-        texts={name: _pattern(it) for name, it in texts.items() if name != "common"}
-        | {name: _pattern(it) for name, it in data["scales"].items() if name != "times"},
-        common=frozenset(texts["common"].split()),
-        times=frozenset(data["scales"]["times"]),
-        weights=data["weights"],
+        patterns={name: _pattern(it) for name, it in data["patterns"].items()},
+        common=frozenset(data["common"].split()),
         sharp=data["sharp"],
         chinese={word: english for english, words in chinese["words"].items() for word in words.split()},
         simplified=str.maketrans(chinese["traditional"], chinese["simplified"]),
-        by_name={alias: it for it in reversed(columns) for alias in (*it.aliases, it.name)},
     )
 
 
@@ -266,7 +258,7 @@ def norm(text: str) -> str:
 @lru_cache(maxsize=4096)
 def side_of(text: str) -> str:
     """What words say of the side: `base`, `sd` or nothing."""
-    sides = load().sides
+    sides = load().patterns
     text = sides["versus"].sub(" ", in_english(text[: 4 * _LIMIT]).replace("_", " "))
     text = re.sub(r"\bvanilla (?:sd|spec\w*)", "sd", text, flags=re.I)
     text = re.sub(r"\bspec\w* (?:decoding )?(?:off|none|no)\b", "baseline", text, flags=re.I)
@@ -282,29 +274,29 @@ def is_plain(text: str) -> bool:
     text = re.sub(r"\([^()]*\)", " ", in_english(text[:160].lower()))
     text = re.sub(r"\bw/o\b", "without", text)
     last = text.rpartition("/")[2]  # `target/none`: an arm of a run
-    plain = load().texts["plain"]
+    plain = load().patterns["plain"]
     return any(plain.fullmatch(" ".join(re.findall(r"[a-z0-9]+", part))) for part in (text, last))
 
 
 def requests_at_once(text: str) -> int | None:
     """How many requests are served at once, where a text says that and nothing else: `np=2`, `4 users`."""
-    found = load().texts["at_once"].fullmatch(text[:_LIMIT].strip("*_` "))
+    found = load().patterns["at_once"].fullmatch(text[:_LIMIT].strip("*_` "))
     return None if found is None else int(found[1] or found[2])
 
 
 def is_overall(text: str) -> bool:
     """Whether a group sums up the others: `Overall`, `Mean`."""
-    return load().texts["overall"].search(text[:_LIMIT]) is not None
+    return load().patterns["overall"].search(text[:_LIMIT]) is not None
 
 
 def is_task(text: str) -> bool:
     """Whether a text names a data set, a task, or all of them together."""
-    return len(text) <= _LIMIT and (load().texts["tasks"].search(text) is not None or is_overall(text))
+    return len(text) <= _LIMIT and (load().patterns["tasks"].search(text) is not None or is_overall(text))
 
 
 def scope_of(heading: str) -> frozenset[str]:
     """Words of a heading that tell of which method or data set it speaks."""
-    words = re.findall(r"[\w.+=]+|[^\x00-\x7f]+", load().sides["versus"].sub(" ", norm(heading)))
+    words = re.findall(r"[\w.+=]+|[^\x00-\x7f]+", load().patterns["versus"].sub(" ", norm(heading)))
     return frozenset(word for word in words if word not in load().common and not re.fullmatch(r"\W+", word))
 
 
@@ -367,7 +359,7 @@ def streams_of(grid: Grid, chosen: Mapping[str, str] | None = None) -> list[Stre
             known = column_named(name) or column_named("condition") if name else canonical(heading) if own else None
             stream = Stream(at, slot, heading, values, scope_of(heading), own=own, known=known)
             facts = Facts(stream, page, several=len(slots) > 1, nested=_nested(slots))
-            stream.mean = load().texts["mean"].search(facts.said) is not None
+            stream.mean = load().patterns["mean"].search(facts.said) is not None
             stream.candidates = candidates(facts)
             out.append(stream)
     return _sides_by_others(out)
@@ -437,7 +429,7 @@ class Facts:
         text = self.heading if stream.own or self.slot == "num" or not several else norm(bracket[:_LIMIT])
         text = "" if text is not self.heading and len(bracket) <= 2 else text
         main, inside = split_bracket(text)
-        self.main = load().texts["setting"].sub(" ", main)
+        self.main = load().patterns["setting"].sub(" ", main).strip(" =:;,.")
         self.inside = "" if stream.own and nested else inside
         units = [num.unit for num in values if num.unit]
         self.unit = max(dict.fromkeys(units), key=units.count) if units else ""
@@ -476,9 +468,9 @@ def evidence(facts: Facts) -> list[tuple[Rule, float]]:
         if rule.pattern.search(facts.main):
             found.append((rule, 1.0))
         elif facts.inside and rule.pattern.search(facts.inside):
-            found.append((rule, book.weights["bracket"]))
+            found.append((rule, BRACKET))
         if facts.words and rule.pattern.search(facts.words):
-            found.append((rule, book.weights["own_words" if facts.own else "words"]))
+            found.append((rule, OWN_WORDS if facts.own else 1.0))
     named = frozenset(tally(found))
     for rule in book.rules:
         if all(test(facts, named) for test in rule.tests):
@@ -574,8 +566,8 @@ def forms(quantity: str, prior: float, facts: Facts) -> list[Meaning]:
 
 def _scales(quantity: str, facts: Facts) -> list[tuple[float, float]]:
     """(scale, cost in nats) of numbers: to milliseconds, or to a share."""
-    texts = load().texts
-    if quantity in load().times:
+    texts = load().patterns
+    if quantity in TIMES:
         if facts.unit_in_cells or facts.unit not in {"ms", "", "mspt"}:
             return [(1.0, 0.0)]
         if texts["minutes"].search(facts.heading):

@@ -1,426 +1,464 @@
-"""A grid under one reading -> records: per row and group of columns what is known of the baseline and of the run."""
+"""A grid under one reading: what each row says of itself and of its baseline, by the names of a claim's fields.
+
+The baseline of a row is a row of the same conditions (model, machine, context, batch, concurrency). If several fit,
+they give a range and no mean: a mean over short and long contexts is the baseline of neither.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from statistics import median
+from typing import Literal
 
-from .cells import EMPTY, Num, is_number
-from .meaning import COUNTS, IGNORE, Meaning, Stream, norm, side_of
-from .grids import Grid
+from specmeter.audit.claim import Range, draft_lengths, drafts_of_vllm
+from specmeter.audit.read.cells import EMPTY, is_number
+from specmeter.audit.read.grids import Grid
+from specmeter.audit.read.meaning import COUNTS, IGNORE, Meaning, Stream, known_column, norm, side_of
 
 Reading = tuple[Meaning, ...]
-_GAMMA = re.compile(
-    r"(?:n[-_ ]?max|draft[-_ ]?(?:max|n|len|length|tokens|block[-_ ]size)|γ|gamma|num[-_ ](?:spec\w*[-_ ]tokens|steps|speculative[-_ ]tokens)|spec[-_ ](?:tokens|len)|\bk|\bn|depth|mtp[- ]draft|heads?|draft)\s*[=: _]\s*(\d{1,2})\b(?!\.)|\bmtp[-_ ]?(\d{1,2})\b(?!b)",
+"""One meaning for each stream of a grid."""
+
+OWN = {
+    "rate": "decode_rate", "token_time": "token_ms", "wall_time": "wall_ms", "decode_time": "predicted_ms",
+    "step_time": "step_ms", "steps_per_s": "steps_per_s", "tokens": "predicted_n", "drafted": "drafted",
+    "accepted": "accepted", "steps": "steps", "tau": "tau", "accepted_per_step": "tau", "acceptance": "acceptance",
+    "gamma": "gamma", "size": "size_bytes", "draft_rate": "draft_rate", "concurrency": "concurrency",
+    "prompt_rate": "prompt_rate",
+}  # fmt: skip
+"""Quantity -> field of the row itself."""
+OF_BASELINE = {
+    "rate": "baseline_rate", "token_time": "baseline_token_ms", "wall_time": "baseline_wall_ms",
+    "decode_time": "baseline_predicted_ms",
+}  # fmt: skip
+"""Quantity -> field of its baseline; of other quantities a baseline's value says nothing about the row."""
+EXTRA = frozenset({
+    "p_min", "runs", "repeat", "prompt_n", "prompt_ms", "prompt_rate_sd", "decode_rate_sd", "perplexity",
+    "perplexity_sd", "bytes_per_token", "bandwidth_bytes_per_s", "claimed_bandwidth_bytes_per_s", "experts",
+    "speed_ratio", "target_forwards", "failed_forwards", "failed_draft_forwards", "tree_width", "devices",
+})  # fmt: skip
+"""Fields that only a column with that very name gives."""
+_POSITIVE = OF_BASELINE.keys() | {"step_time", "steps_per_s", "draft_rate", "size", "prompt_rate", "concurrency"}
+_SHARED = {"acceptance", "tau", "accepted_per_step", "accepted", "drafted", "steps"}
+"""Quantities that belong to one method or data set, not to all groups of a row."""
+_ANCHORS = (("rate",), ("token_time", "decode_time", "wall_time"), ("speedup", "gain"),
+            ("tau", "accepted_per_step", "acceptance"))  # fmt: skip
+"""What makes a group of columns: the first of these of which there are any."""
+
+_OF_PAIRS = {"num", "den", "before", "after"}
+
+_NO_METHOD = re.compile(
+    r"prompt|task|dataset|model$|target|comment|note|workload|hardware|gpu|machine|parity|domain|category|reference"
+    r"|source|document",
     re.I,
 )
-_METHODS = ["mtp", "eagle", "dflash", "medusa", "n-?gram", "suffix", "lookahead", "draft model"]
-
-
-@dataclass(frozen=True)
-class Iv:
-    """A value with what its rounding leaves open."""
-
-    value: float
-    lo: float
-    hi: float
-    mean: bool = False
-    stream: int = -1
-
-    def __truediv__(self, other: "Iv") -> "Iv":
-        return Iv(
-            self.value / other.value,
-            self.lo / max(other.hi, 1e-12),
-            self.hi / max(other.lo, 1e-12),
-            self.mean or other.mean,
-        )
-
-    def __mul__(self, other: "Iv") -> "Iv":
-        return Iv(self.value * other.value, self.lo * other.lo, self.hi * other.hi, self.mean or other.mean)
-
-    def plus(self, by: float) -> "Iv":
-        return Iv(self.value + by, self.lo + by, self.hi + by, self.mean, self.stream)
-
-    def times(self, by: float) -> "Iv":
-        return Iv(self.value * by, self.lo * by, self.hi * by, self.mean, self.stream)
-
-    def hull(self, other: "Iv") -> "Iv":
-        return Iv(
-            (self.value + other.value) / 2,
-            min(self.lo, other.lo),
-            max(self.hi, other.hi),
-            self.mean or other.mean,
-            self.stream,
-        )
+_METHOD = re.compile(r"method|config|mode|arm|setup|variant|strategy|spec|draft|^$|run|name|engine|label|metric", re.I)
+_OF_PROMPT = re.compile(r"\bpp ?\d*\b|\bprefill\b|prompt (?:processing|eval)|\bttft\b", re.I)
+_MACHINE = re.compile(r"machine|device|gpu|hardware|card|chip|host", re.I)
+_BUSY = re.compile(r"\b(?:parallel|concurren\w+|batch(?:ed)?|np)\b", re.I)
+_TREE = re.compile(r"tree|medusa|eagle|hydra|top-?k", re.I)
+_REPEAT = re.compile(
+    r"\brun|rep|block|seed|^#|\bid\b|index|sample|note|comment|parity|status|date|commit|link|source|file|output", re.I
+)
+_SIZES = re.compile(
+    r"\b\d+(?:\.\d+)?b\b|\bq\d\w*|\bfp?\d+\b|\bint\d\b|\b\d+\s?k\b|\b(?:bs|batch|np|c|conc\w*)[ =]?\d+\b"
+    r"|\b\d+ ?(?:users?|clients|streams|slots|w)\b",
+    re.I,
+)
+"""Words of a label that say which model or load: a baseline has none of them that the row lacks."""
+_MANY = 2_000
+"""Baselines up to which those with other gaps in their conditions are looked through."""
+UNSTEADY = 1.25
+"""Baselines that differ by more than this factor bound nothing."""
 
 
 @dataclass
 class Record:
+    """One row, or one group of columns of it, under one reading."""
+
     row: int
     group: str
+    """What its columns have in common, if the row has several groups: `HumanEval`."""
     role: str
-    label: str
-    known: dict[str, Iv] = field(default_factory=dict)
-    positions: list[Iv] = field(default_factory=list)
-    speedups: list[tuple[str, Iv, bool]] = field(default_factory=list)
-    """(basis, value, whether it stands in the same cell as the rate)"""
-    text: str = ""
-    base_from: str = ""
-    several: bool = False
-    """Whether the row has other groups, so that what belongs to all may be of any."""
-    other_machine: str = ""
-    loads_differ: bool = False
-    synthetic: bool = False
-    only_base: bool = False
+    """`base`, `sd`, `?` (neither can be said) or nothing."""
+    known: dict[str, Range] = field(default_factory=dict[str, Range])
+    """By the names of a claim's fields; times in ms, rates per second, shares as fractions."""
+    origin: dict[str, int] = field(default_factory=dict[str, int])
+    """Field -> the stream that it comes from."""
+    own: set[str] = field(default_factory=set[str])
+    """Fields of which the row has a number."""
+    positions: list[Range] = field(default_factory=list[Range])
+    speedup_of: Literal["decoding", "run"] = "decoding"
+    headings: list[str] = field(default_factory=list[str])
+    """Of its rates, times and speedups."""
+    baselines: tuple[int, ...] = ()
+    """Rows that the baseline comes from; empty if it is in the row."""
+    elsewhere: tuple[str, str] | None = None
+    """Machine of the baseline and of the row, if they differ."""
     unsteady: bool = False
-    """Whether its baselines differ by more than a quarter: then they bound nothing."""
+    loads_differ: bool = False
+    several: bool = False
+    """Whether the row has other groups."""
 
 
 class Frame:
-    """What is the same under all readings of a grid: names of rows, their roles, the columns that are conditions."""
+    """What is the same under all readings of a grid: names and roles of rows, and which columns are conditions."""
 
-    def __init__(self, grid: Grid, streams: list[Stream]) -> None:
+    def __init__(self, grid: Grid, streams: Sequence[Stream]) -> None:
         self.grid, self.streams = grid, streams
-        number_columns = {s.column for s in streams}
         rows = range(len(grid.rows))
-        self.words = {
-            c: {
-                r: grid.rows[r][c]
+        numeric = {stream.column for stream in streams}
+        self.words = [
+            {
+                r: cell
                 for r in rows
-                if grid.rows[r][c]
-                and (c not in number_columns or not is_number(grid.rows[r][c]))
-                and not EMPTY.fullmatch(grid.rows[r][c])
+                if (cell := grid.rows[r][c]) and not EMPTY.fullmatch(cell) and (c not in numeric or not is_number(cell))
             }
             for c in range(len(grid.head))
-        }
-        sides = {c: {r: side_of(text) for r, text in cells.items()} for c, cells in self.words.items()}
-        free = [
-            c
-            for c in sides
-            if not re.search(
-                r"prompt|task|dataset|model$|target|comment|note|workload|hardware|gpu|machine|parity",
-                grid.head[c],
-                re.I,
-            )
         ]
-        method = [c for c in free if "base" in sides[c].values()] or [
-            c for c in sides if "base" in sides[c].values() and "sd" in sides[c].values()
-        ]
-        self.method = method or [
-            c
-            for c in free
-            if "sd" in sides[c].values()
-            and re.search(
-                "method|config|mode|arm|setup|variant|strategy|spec|draft|^$|run|name|engine", grid.head[c] or "", re.I
-            )
-        ]
-        self.role: list[str] = []
-        for r in rows:
-            said = [sides[c][r] for c in self.method if sides[c].get(r)]
-            role = "base" if "base" in said else said[0] if said else ""
-            if role == "base" and said[0] == "sd" and len(self.method) > 1 and c_first_clear(self, sides, r):
-                role = "sd"
-            self.role.append(role or (side_of(grid.sections[r]) if grid.sections and r < len(grid.sections) else ""))
-        for r in rows:
-            if re.search(r"\bpp ?\d+\b|\bprefill\b|prompt (processing|eval)|\bttft\b", self.row_words(r), re.I):
-                self.role[r] = "?"
+        sides = [{r: side_of(text) for r, text in cells.items()} for cells in self.words]
+        self.method = self._method_columns(sides)
+        self.role = [self._role(r, sides) for r in rows]
         if "base" in self.role:
-            speculative = [c for c in self.method if any(self.role[r] == "base" for r in self.words[c])]
+            naming = [c for c in self.method if any(self.role[r] == "base" for r in self.words[c])]
             for r in rows:
-                if not self.role[r] and any(r in self.words[c] for c in speculative):
+                if not self.role[r] and any(r in self.words[c] for c in naming):
                     self.role[r] = "?"
-        self.label = [
-            " ".join(dict.fromkeys(v for c in self.words for v in [self.words[c].get(r)] if v))[:70] for r in rows
-        ]
-        self.context_side = side_of(grid.context)
-        self.text = " ".join([grid.context, *grid.head])
+        self.label = [" ".join(dict.fromkeys(self.words_of(r)))[:160] for r in rows]
+        said = [f"{label} {' '.join(grid.head)} {grid.context}" for label in self.label]
+        self.busy = [_BUSY.search(text) is not None for text in said]
+        """Whether several requests were served at once, by the words."""
+        self.chain = [_TREE.search(text) is None or drafts_of_vllm(text) for text in said]
+        """Whether drafts are chains, as far as words say."""
+        self.middle = [median(abs(num.value) for num in stream.values.values()) for stream in streams]
+        self.shared: dict[object, _Shared] = {}
+        self.percent = [any(num.unit == "%" for num in stream.values.values()) for stream in streams]
+        self.reference = self._references()
+        self.method_words = {c: {r: norm(text) for r, text in self.words[c].items()} for c in range(len(grid.head))}
 
-    def row_words(self, r: int) -> str:
-        return " ".join(v for c in self.words for v in [self.words[c].get(r)] if v)
+    def _method_columns(self, sides: list[dict[int, str]]) -> list[int]:
+        """Columns that say whether a row speculates."""
+        named = [c for c, cells in enumerate(sides) if cells and not _NO_METHOD.search(self.grid.head[c])]
+        plain = [c for c in named if "base" in sides[c].values()]
+        both = [c for c, cells in enumerate(sides) if {"base", "sd"} <= set(cells.values())]
+        spoken = [c for c in named if "sd" in sides[c].values() and _METHOD.search(self.grid.head[c])]
+        return plain or both or spoken
+
+    def _role(self, r: int, sides: list[dict[int, str]]) -> str:
+        if _OF_PROMPT.search(" ".join(self.words_of(r))):
+            return "?"
+        said = [sides[c][r] for c in self.method if sides[c].get(r)]
+        role = "base" if "base" in said else said[0] if said else ""
+        return role or (side_of(self.grid.sections[r]) if r < len(self.grid.sections) else "")
+
+    def _references(self) -> dict[int, list[int]]:
+        """Rows that a column names as the baseline of a row, by their labels."""
+        named = {column.name: c for c, head in enumerate(self.grid.head) if (column := known_column(head)) is not None}
+        if not {"reference", "label"} <= named.keys():
+            return {}
+        labels, its = self.words[named["label"]], self.words[named["reference"]]
+        return {r: [b for b, label in labels.items() if label == name and b != r] for r, name in its.items()}
+
+    def words_of(self, r: int) -> list[str]:
+        """The texts of a row."""
+        return [cells[r] for cells in self.words if r in cells]
 
     def gamma_of(self, r: int, heading: str) -> int | None:
-        for text in (self.label[r], heading):
-            found = {int(m[1] or m[2]) for m in _GAMMA.finditer(text.replace("`", ""))}
-            if len(found) == 1:
-                return found.pop()
+        """The draft length that the row, its headings or the text above say, if they say one."""
+        for text in (self.label[r], heading, self.grid.context):
+            found = set(draft_lengths(text))
             if found:
-                return None
-        if re.search("adaptive|dynamic", self.grid.context, re.I):
-            return None
-        found = {int(m[1] or m[2]) for m in _GAMMA.finditer(self.grid.context)}
-        return found.pop() if len(found) == 1 else None
+                adapts = text is self.grid.context and re.search(r"adaptive|dynamic", text, re.I)
+                return found.pop() if len(found) == 1 and not adapts else None
+        return None
 
 
-def c_first_clear(frame: Frame, sides: dict[int, dict[int, str]], r: int) -> bool:
-    return False
+@dataclass
+class _Shared:
+    """What readings that agree on draft lengths and conditions have in common."""
 
+    roles: list[str]
+    bases: list[int]
+    """Rows without speculation."""
+    conditions: list[dict[int, str]] = field(default_factory=list[dict[int, str]])
+    """Cells of columns that a row and its baseline have in common."""
+    repeats: list[dict[int, str]] = field(default_factory=list[dict[int, str]])
+    """The same of columns that only count or name the rows."""
+    machines: list[dict[int, str]] = field(default_factory=list[dict[int, str]])
+    by_key: dict[tuple[str | None, ...], list[int]] = field(default_factory=dict[tuple[str | None, ...], list[int]])
 
-SHARES = {"A", "TAU", "TAUX", "K", "D", "STEPS"}
-MACHINE = re.compile(r"machine|device|gpu|hardware|card|chip|host", re.I)
-REPEAT = re.compile(
-    r"\brun|rep|block|seed|^#|\bid\b|index|sample|note|comment|parity|status|date|commit|link|source|file", re.I
-)
+    def key(self, row: int) -> tuple[str | None, ...]:
+        return tuple(cells.get(row) for cells in self.conditions)
 
 
 class Records:
-    """The records of a reading. Baselines are those of the same conditions; several give a range and no mean."""
+    """The records of a grid under one reading."""
 
     def __init__(self, frame: Frame, reading: Reading) -> None:
         self.frame, self.reading = frame, reading
-        grid, streams = frame.grid, frame.streams
         self.by: dict[str, list[int]] = {}
         for i, meaning in enumerate(reading):
             self.by.setdefault(meaning.quantity, []).append(i)
-        self.roles = list(frame.role)
-        for i in self.by.get("GAMMA", []):
-            if not streams[i].own:
-                continue
-            for r in range(len(grid.rows)):
-                num = streams[i].values.get(r)
-                if num is not None and num.value == 0 and self.roles[r] != "sd":
-                    self.roles[r] = "base"
-                elif num is not None and num.value > 0 and not self.roles[r]:
-                    self.roles[r] = "sd"
-                elif num is None and self.roles[r] == "" and len(streams[i].values) < len(grid.rows):
-                    cell = grid.rows[r][streams[i].column]
-                    self.roles[r] = "base" if not self.frame.method and EMPTY.fullmatch(cell) else self.roles[r]
-        conditions = [
-            (c, {r: norm(v) for r, v in cells.items()})
-            for c, cells in frame.words.items()
-            if c not in frame.method and cells
+        said = tuple(tuple(self.by.get(quantity, ())) for quantity in ("gamma", "condition", "concurrency", "size"))
+        if said not in frame.shared:  # most readings differ in nothing of this
+            roles = self._roles()
+            frame.shared[said] = _Shared(roles, [r for r, role in enumerate(roles) if role == "base"])
+            self._find_conditions(frame.shared[said])
+        self.shared = frame.shared[said]
+        self.groups = list(self._groups())
+
+    def all(self, rows: Sequence[int] | None = None) -> Iterator[Record]:
+        """Those of some rows, or of all, in order."""
+        for r in range(len(self.frame.grid.rows)) if rows is None else rows:
+            for group, members in self.groups:
+                if (record := self._record(r, group, members)) is not None:
+                    yield record
+
+    # --- roles and baselines ---------------------------------------------------------------------------------------
+
+    def _roles(self) -> list[str]:
+        """Roles of rows, a draft length of 0 among what says them."""
+        roles = list(self.frame.role)
+        for i in self.by.get("gamma", []):
+            stream = self.frame.streams[i]
+            for r in range(len(roles)) if stream.own else ():
+                length = stream.values.get(r)
+                if length is not None and length.value == 0 and roles[r] != "sd":
+                    roles[r] = "base"
+                elif length is not None and length.value > 0 and not roles[r]:
+                    roles[r] = "sd"
+                elif length is None and not roles[r] and not self.frame.method:
+                    cell = self.frame.grid.rows[r][stream.column]
+                    roles[r] = "base" if EMPTY.fullmatch(cell) else ""
+        return roles
+
+    def _find_conditions(self, shared: _Shared) -> None:
+        """Fill in the columns that a row and its baseline have in common, and those that name machines."""
+        grid, streams = self.frame.grid, self.frame.streams
+        columns: list[tuple[int, dict[int, str], bool]] = [
+            (c, cells, False)
+            for c, cells in self.frame.method_words.items()
+            if cells and c not in self.frame.method and 2 * len(cells) > len(grid.rows)
         ]
-        numeric = {s.column for s in streams}
-        conditions = [(c, v) for c, v in conditions if c not in numeric or len(v) > len(grid.rows) / 2]
-        for q in ("COND", "CONC", "SIZE"):
-            conditions += [
-                (streams[i].column, {r: repr(n.value) for r, n in streams[i].values.items()})
-                for i in self.by.get(q, [])
-                if streams[i].own
-            ]
-        bases = [r for r, role in enumerate(self.roles) if role == "base"]
-        others = [r for r, role in enumerate(self.roles) if role != "base"]
-        self.conditions = []
-        self.machines = []
-        for c, values in conditions:
-            left, right = {values.get(r) for r in bases} - {None}, {values.get(r) for r in others} - {None}
-            if left & right or not left or not right or any(c == streams[i].column for i in self.by.get("CONC", [])):
-                self.conditions.append((c, values, bool(REPEAT.search(grid.head[c]))))
-            elif MACHINE.search(grid.head[c]):
-                self.machines.append((c, values))
+        for quantity in ("condition", "concurrency", "size"):
+            for i in self.by.get(quantity, []):
+                if streams[i].own:
+                    cells = {r: repr(number.value) for r, number in streams[i].values.items()}
+                    columns.append((streams[i].column, cells, quantity == "concurrency"))
+        plain = set(shared.bases)
+        for c, cells, always in columns:
+            left, right = {cells[r] for r in cells if r in plain}, {cells[r] for r in cells if r not in plain}
+            if always or left & right or not left or not right:
+                repeats = _REPEAT.search(grid.head[c]) is not None and not always
+                (shared.repeats if repeats else shared.conditions).append(cells)
+            elif _MACHINE.search(grid.head[c]):
+                shared.machines.append(cells)
             elif len(left) > 1 and len(left | right) < len(grid.rows):
-                self.conditions.append((c, values, bool(REPEAT.search(grid.head[c]))))
-        self.bases = bases
+                (shared.repeats if _REPEAT.search(grid.head[c]) else shared.conditions).append(cells)
+        for b in shared.bases:
+            shared.by_key.setdefault(shared.key(b), []).append(b)
 
     def baselines(self, r: int) -> list[int]:
-        grid = self.frame.grid
-        sizes = re.compile(
-            r"\b\d+(?:\.\d+)?b\b|\bq\d\w*|\bfp?\d+\b|\bint\d\b|\b\d+\s?k\b|\b(?:bs|batch|np|c|conc\w*)[ =]?\d+\b|\b\d+ ?(?:users?|clients|streams|slots|w)\b",
-            re.I,
-        )
-
-        def alike(b: int, strict: bool) -> bool:
-            if (
-                grid.sections
-                and grid.sections[b] != grid.sections[r]
-                and any(grid.sections[x] == grid.sections[r] for x in self.bases)
-            ):
-                return False
-            for _, values, repeat in self.conditions:
-                if repeat and not strict:
-                    continue
-                if values.get(b) is not None and values.get(r) is not None and values[b] != values[r]:
-                    return False
-            mine, its = ({w.lower() for w in sizes.findall(self.frame.label[x])} for x in (r, b))
-            return its <= mine or len(its) == 0 or not mine
-
-        return [b for b in self.bases if alike(b, False)]
-
-    def iv(self, i: int, r: int) -> Iv | None:
-        num = self.frame.streams[i].values.get(r)
-        if num is None:
-            return None
-        scale = self.reading[i].scale
-        if (
-            self.reading[i].quantity == "G"
-            and num.unit != "%"
-            and any(n.unit == "%" for n in self.frame.streams[i].values.values())
-        ):
-            return None
-        if num.unit == "%" and scale == 1.0 and self.reading[i].quantity == "A":
-            scale = 0.01
-        if (
-            num.unit != "%"
-            and scale == 0.01
-            and self.reading[i].quantity == "A"
-            and any(n.unit == "%" for n in self.frame.streams[i].values.values())
-            and num.value <= 1
-        ):
-            scale = 1.0
-        if num.unit in {"ms", "mspt", "msps"} and scale != 1.0:
-            scale = 1.0
-        if self.reading[i].quantity in COUNTS and float(num.value).is_integer() and num.hi - num.lo <= 1.0:
-            return Iv(num.value, num.value, num.value, self.frame.streams[i].mean, i)
-        return Iv(num.value * scale, num.lo * scale, num.hi * scale, self.frame.streams[i].mean, i)
-
-    def groups(self) -> list[tuple[frozenset[str], list[int]]]:
-        """Columns that belong together: one group a method or data set that has a speed of its own."""
-        streams, reading = self.frame.streams, self.reading
-        anchors: list[int] = []
-        for quantities in (("R",), ("T", "DT", "W"), ("S", "G"), ("TAU", "TAUX", "A")):
-            anchors = [
-                i
-                for q in quantities
-                for i in self.by.get(q, [])
-                if reading[i].side != "base"
-                and streams[i].own
-                or q in {"S", "G"}
-                and i in self.by.get(q, [])
-                and not streams[i].own
-                and False
+        """Rows without speculation that are otherwise like this one."""
+        grid, label = self.frame.grid, self.frame.label
+        if r in self.frame.reference:
+            return self.frame.reference[r]
+        shared = self.shared
+        bases = shared.by_key.get(shared.key(r), [])
+        if not bases and len(shared.bases) <= _MANY:
+            bases = [
+                b
+                for b in shared.bases
+                if all(b not in cells or r not in cells or cells[b] == cells[r] for cells in shared.conditions)
             ]
-            if anchors:
-                break
-        scopes = list(dict.fromkeys(streams[i].scope for i in anchors))
-        beside = {streams[i].column for q in ("S", "G", "A") for i in self.by.get(q, []) if not streams[i].own} - {
-            streams[i].column for i in anchors
+        if grid.sections and any(grid.sections[b] == grid.sections[r] for b in bases):
+            bases = [b for b in bases if grid.sections[b] == grid.sections[r]]
+        mine = {word.lower() for word in _SIZES.findall(label[r])}
+        found = [b for b in bases if not mine or {word.lower() for word in _SIZES.findall(label[b])} <= mine]
+        same = [b for b in found if all(cells.get(b) == cells.get(r) for cells in shared.repeats)]
+        return same or found
+
+    # --- groups of columns -------------------------------------------------------------------------------------------
+
+    def _groups(self) -> Iterator[tuple[str, list[int]]]:
+        """(name, streams): one group for each method or data set that has a speed of its own."""
+        streams, reading = self.frame.streams, self.reading
+        anchors = next(
+            (
+                found
+                for quantities in _ANCHORS
+                if (
+                    found := [
+                        i
+                        for quantity in quantities
+                        for i in self.by.get(quantity, [])
+                        if reading[i].side != "base" and streams[i].own
+                    ]
+                )
+            ),
+            list[int](),
+        )
+        anchored = {streams[i].column for i in anchors}
+        beside = {
+            streams[i].column
+            for q in ("speedup", "gain", "acceptance")
+            for i in self.by.get(q, [])
+            if not streams[i].own and streams[i].slot not in _OF_PAIRS
+        } - anchored
+        told = [(streams[i].scope, reading[i].quantity) for i in anchors]
+        columns = {
+            streams[i].column: one[0] if told.count(one) == 1 else one[0] | {norm(streams[i].heading)}
+            for i, one in zip(anchors, told, strict=True)
         }
-        scopes += [s.scope for s in streams if s.column in beside and s.own and s.scope not in scopes]
-        if len(scopes) <= 1:
-            return [(scopes[0] if scopes else frozenset(), list(range(len(streams))))]
-        out = []
-        everything = frozenset().union(*scopes)
-        common = frozenset.intersection(*scopes)
-        columns = {streams[i].column: streams[i].scope for i in anchors} | {
-            s.column: s.scope for s in streams if s.column in beside
-        }
-        for g in scopes:
-            mine = []
-            for i, stream in enumerate(streams):
-                own = stream.scope - common
-                if stream.column in columns:
-                    if columns[stream.column] == g:
-                        mine.append(i)
-                elif reading[i].side == "base":
-                    mine.append(i)
-                elif own & everything:
-                    best = max(len(own & s) for s in scopes)
-                    if len(own & g) == best and own & g:
-                        mine.append(i)
-                elif g or reading[i].quantity not in SHARES or frozenset() in scopes:
-                    if not g or reading[i].quantity not in SHARES:
-                        mine.append(i)
+        names = {scope: self.frame.grid.head[c] for c, scope in columns.items()}
+        for stream in streams:
+            if stream.column in beside and stream.own:
+                columns[stream.column] = stream.scope
+                names.setdefault(stream.scope, stream.heading)
+        if len(names) <= 1:
+            yield "", list(range(len(streams)))
+            return
+        everything, common = frozenset[str]().union(*names), next(iter(names)).intersection(*names)
+        for scope, heading in names.items():
+            mine = [i for i in range(len(streams)) if self._in_group(i, scope, columns, everything, common, names)]
             bases = [i for i in mine if reading[i].side == "base"]
-            near = [i for i in bases if (streams[i].scope - common) & g]
+            near = [i for i in bases if (streams[i].scope - common) & scope]
             if near and len(near) < len(bases):
                 mine = [i for i in mine if i not in bases or i in near]
-            elif not near and len({streams[i].scope for i in bases if reading[i].quantity == "R"}) > 1:
+            elif not near and len({streams[i].scope for i in bases if reading[i].quantity == "rate"}) > 1:
                 mine = [i for i in mine if i not in bases]
-            out.append((g, mine))
-        return out
+            kept = [word for word in heading.split() if scope & set(re.findall(r"[\w.+=]+|[^\x00-\x7f]+", norm(word)))]
+            yield " ".join(kept).strip(" :()[],") or heading, mine
 
-    def all(self, rows: list[int] | None = None) -> list[Record]:
-        out = []
-        groups = self.groups()
-        for r in rows if rows is not None else range(len(self.frame.grid.rows)):
-            for g, members in groups:
-                record = self._record(r, g, members, len(groups) > 1)
-                if record:
-                    out.append(record)
-        return out
+    def _in_group(
+        self, i: int, scope: frozenset[str], columns: dict[int, frozenset[str]], everything: frozenset[str],
+        common: frozenset[str], names: dict[frozenset[str], str],
+    ) -> bool:  # fmt: skip
+        stream, meaning = self.frame.streams[i], self.reading[i]
+        own = stream.scope - common
+        if stream.column in columns:
+            return columns[stream.column] == scope
+        if meaning.side == "base":
+            return True
+        if own & everything:
+            return len(own & scope) == max(len(own & other) for other in names) > 0
+        return meaning.quantity not in _SHARED or (not scope and frozenset[str]() in names)
 
-    def _record(self, r: int, g: frozenset[str], members: list[int], several: bool) -> Record | None:
-        streams, reading, frame = self.frame.streams, self.reading, self.frame
-        role = self.roles[r]
-        record = Record(r, " ".join(sorted(g)) if several else "", role, frame.label[r], several=several)
-        known = record.known
-        headings = set()
+    # --- one record --------------------------------------------------------------------------------------------------
+
+    def _number(self, i: int, r: int) -> Range | None:
+        """A number of a stream in the unit of its field."""
+        stream, meaning = self.frame.streams[i], self.reading[i]
+        num = stream.values.get(r)
+        if num is None:
+            return None
+        scale, quantity = meaning.scale, meaning.quantity
+        if quantity in {"gain", "acceptance"} and self.frame.percent[i]:
+            if quantity == "gain" and num.unit != "%":
+                return None
+            if quantity == "acceptance":  # a column that has both: 0.62 and 58 %
+                scale = 0.01 if num.unit == "%" or num.value > 1 or (meaning.scale == 0.01 and num.value > 1) else 1.0
+        if num.unit in {"ms", "mspt", "msps"}:
+            scale = 1.0
+        if quantity == "size":  # GB, as cells and headings say sizes
+            scale *= 1e9
+        if quantity in COUNTS and float(num.value).is_integer() and num.hi - num.lo <= 1:
+            return Range(num.value, num.value, num.value)
+        low, high = sorted((num.lo * scale, num.hi * scale))
+        return Range(low, num.value * scale, high)
+
+    def _record(self, r: int, group: str, members: Sequence[int]) -> Record | None:
+        frame, streams, reading = self.frame, self.frame.streams, self.reading
+        role = self.shared.roles[r]
+        if role == "base" and {"base", "sd"} <= {reading[i].side for i in members if r in streams[i].values}:
+            role = ""  # the columns say the sides
+        record = Record(r, group, role, several=len(self.groups) > 1)
         matched: list[int] | None = None
         for i in members:
-            m = reading[i]
-            q = m.quantity
-            if q == IGNORE or q in {"COND", "RX", "PRE"}:
+            quantity, side = reading[i].quantity, reading[i].side
+            if quantity in {IGNORE, "other_rate"}:
                 continue
-            here = self.iv(i, r)
-            if here is not None and here.value <= 0 and q in {"R", "T", "W", "DT", "MSPS", "PS", "RD", "S", "SIZE"}:
+            here = self._number(i, r)
+            if here is not None and here.value <= 0 and quantity in _POSITIVE:
                 here = None
-            if q in {"R", "T", "W", "DT", "MSPS", "PS", "N", "D", "K", "STEPS", "TAU"} and not m.side:
-                if here is not None:
-                    side = "b" if role == "base" else "s"
-                    _put(known, q + side, here)
-                    if q in {"R", "T", "W", "DT"}:
-                        headings.add(streams[i].heading)
-                if role != "base" and q in {"R", "T", "W", "DT"}:
-                    if matched is None:
-                        matched = self.baselines(r) if role != "?" else []
-                    found = [x for x in (self.iv(i, b) for b in matched) if x is not None and x.value > 0]
-                    if found and q + "b" not in known:
-                        hull = found[0]
-                        for x in found[1:]:
-                            hull = hull.hull(x)
-                        known[q + "b"] = hull
-                        record.unsteady = (
-                            record.unsteady
-                            or len(found) > 1
-                            and max(x.value for x in found) > 1.25 * min(x.value for x in found)
-                        )
-                        record.base_from = f"row {', '.join(str(frame.grid.lines[b]) for b in matched[:3])}"
-                        for c, values in self.machines:
-                            if len({values.get(b) for b in matched} | {values.get(r)}) > 1:
-                                record.other_machine = f"{values.get(matched[0])} / {values.get(r)}"
-            elif here is None:
-                continue
-            elif m.side:
-                _put(known, q + ("b" if m.side == "base" else "s"), here)
-                if m.side == "base":
-                    record.base_from = record.base_from or "cell"
-                if m.side == "sd":
-                    headings.add(streams[i].heading)
-            elif q in {"S", "G"}:
-                value = here.plus(1.0) if q == "G" else here
-                beside = not streams[i].own and any(
-                    reading[j].quantity == "R" and streams[j].column == streams[i].column and streams[j].own
-                    for j in members
-                )
-                record.speedups.append((m.basis, value, beside))
-                headings.add(streams[i].heading)
-            elif q == "POS":
-                record.positions.append(here)
-            elif q == "TG":
-                if here.value > -1:
-                    record.speedups.append(
-                        (
-                            "time",
-                            Iv(1 / (1 + here.value), 1 / (1 + here.hi), 1 / max(0.01, 1 + here.lo), False, i),
-                            False,
-                        )
-                    )
-            else:
-                _put(known, q, here)
-        if not known and not record.speedups and not record.positions:
+            if quantity in OF_BASELINE and not side and role not in {"base", "?"}:
+                matched = self.baselines(r) if matched is None else matched
+                self._take_baseline(record, i, matched)
+            if here is not None:
+                self._take(record, i, here, side)
+        if not record.known and not record.positions:
             return None
-        record.only_base = role == "base" and self.bases == [r]
-        record.synthetic = any(
-            re.search(r"synth\w*[ _]acc|acc\w*[ _]synth|simulated[ _]acc", frame.grid.head[c], re.I)
-            and re.match(r"(?i)(yes|true|1\b)", frame.grid.rows[r][c])
-            for c in range(len(frame.grid.head))
-        )
-        loads = {n.value for i in self.by.get("CONC", []) for b in self.bases for n in [streams[i].values.get(b)] if n}
-        record.loads_differ = bool(loads) and "CONC" in known and known["CONC"].value not in loads
-        text = " ".join([record.label, *headings])
-        record.text = text + " " + frame.grid.context
-        if "GAMMA" not in known and role != "base":
-            gamma = frame.gamma_of(r, " ".join(headings))
-            if gamma:
-                known["GAMMA"] = Iv(gamma, gamma, gamma)
+        if "gamma" not in record.known and role != "base":
+            length = frame.gamma_of(r, " ".join(record.headings))
+            if length:
+                record.known["gamma"] = Range(length, length, length)
+        loads = {number.value for i in self.by.get("concurrency", []) for b in self.shared.bases
+                 if (number := streams[i].values.get(b)) is not None}  # fmt: skip
+        own = record.known.get("concurrency")
+        record.loads_differ = bool(loads) and own is not None and own.value not in loads
         return record
 
+    def _take(self, record: Record, i: int, here: Range, side: str) -> None:
+        """Put a number of the row where it belongs."""
+        stream, meaning = self.frame.streams[i], self.reading[i]
+        quantity = meaning.quantity
+        if quantity in {"speedup", "gain", "time_change"}:
+            if quantity == "gain":
+                here = Range(1 + here.low, 1 + here.value, 1 + here.high)
+            elif quantity == "time_change":
+                if here.low <= -1:
+                    return
+                here = Range(1 / (1 + here.high), 1 / (1 + here.value), 1 / (1 + here.low))
+            if here.value > 0:
+                again = "speedup" in record.known
+                record.known["speedup_again" if again else "speedup"] = here
+                record.origin["speedup_again" if again else "speedup"] = i
+                if not again:
+                    record.speedup_of = "run" if meaning.basis == "time" else "decoding"
+                record.headings.append(stream.heading)
+        elif quantity == "position":
+            record.positions.append(here)
+        else:
+            fields = OF_BASELINE if side == "base" and record.role != "base" else OWN
+            name = fields.get(quantity, quantity if quantity in EXTRA else None)
+            if quantity == "condition" and stream.known is not None and stream.known.name in EXTRA:
+                name = stream.known.name
+            if name is None:
+                return
+            if quantity == "accepted_per_step":
+                here = Range(here.low + 1, here.value + 1, here.high + 1)
+            if side == "base" and record.role == "base" and name in record.known:
+                return  # its own column says it
+            record.own.add(name)
+            _put(record, name, here, i, COUNTS)
+            if quantity in OF_BASELINE and side != "base":
+                record.headings.append(stream.heading)
 
-def _put(known: dict[str, Iv], key: str, value: Iv) -> None:
-    if key not in known:
-        known[key] = value
-    elif known[key].mean and not value.mean or not known[key].mean and value.mean:
-        known[key] = known[key].hull(value)
-    elif COUNTS & {key.rstrip("bs")}:
-        return
-    else:
-        known[key] = known[key].hull(value)
+    def _take_baseline(self, record: Record, i: int, rows: Sequence[int]) -> None:
+        """Take the baseline of a number from the rows without speculation."""
+        name = OF_BASELINE[self.reading[i].quantity]
+        found = [number for b in rows if (number := self._number(i, b)) is not None and number.value > 0]
+        if not found or name in record.known:
+            return
+        low, high = min(it.low for it in found), max(it.high for it in found)
+        values = [it.value for it in found]
+        record.known[name] = Range(low, sum(values) / len(values), high)
+        record.origin[name] = i
+        record.unsteady |= max(values) > UNSTEADY * min(values)
+        record.baselines = tuple(rows)
+        for cells in self.shared.machines:
+            plain, own = cells.get(rows[0]), cells.get(record.row)
+            if plain and own and plain != own:
+                record.elsewhere = plain, own
+
+
+def _put(record: Record, name: str, value: Range, i: int, counts: Collection[str]) -> None:
+    """A number that two columns give: the first of counts, else the range of both."""
+    other = record.known.get(name)
+    if other is not None:
+        if name in counts or name == "predicted_n":
+            return
+        value = Range(min(other.low, value.low), (other.value + value.value) / 2, max(other.high, value.high))
+    record.known[name] = value
+    record.origin.setdefault(name, i)
