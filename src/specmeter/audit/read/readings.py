@@ -25,6 +25,9 @@ BROKEN = 2.2
 """Nats against a reading for an equation that fails by more than rounding and means explain."""
 _LEAST, _MOST = -9.0, 14.0
 """What one equation counts in all rows together, at most."""
+OF_SPEEDUP = frozenset({"speedup-of-rates", "speedup-of-token-times", "speedup-of-decoding", "speedup-of-run"})
+"""Laws that show whose baseline a row without speculation is."""
+_PLAIN = frozenset({"baseline_rate", "baseline_token_ms", "baseline_predicted_ms", "baseline_wall_ms"})
 UNLIKE = 25
 """Factor between typical numbers of two columns, above which they are hardly both rates."""
 MOST_READINGS = 160
@@ -174,11 +177,10 @@ def search(frame: Frame) -> list[Scored]:
 
 def equations_of(record: Record, frame: Frame) -> Iterator[Equation]:
     """The equations of a record."""
-    streams = frame.streams
     return equations(
         record.known,
         positions=record.positions,
-        averaged={name for name, i in record.origin.items() if streams[i].mean},
+        averaged={name for name, i in record.origin.items() if frame.mean[i]},
         speedup_of=record.speedup_of,
         busy=frame.busy[record.row],
         chain=frame.chain[record.row],
@@ -199,9 +201,12 @@ def weigh(frame: Frame, reading: Reading, rows: Sequence[int] | None = None) -> 
         for equation in equations_of(record, frame):
             origin = next((record.origin[name] for name in equation.fields if name in record.origin), -1)
             law = f"{equation.law} {origin}"
-            if equation.learned:
+            learned = equation.learned or (
+                record.tentative and equation.law in OF_SPEEDUP and record.own.isdisjoint(_PLAIN)
+            )
+            if learned:
                 kept.setdefault(equation.law, {})[record.row] = equation.holds and equation.info > 1
-            nats = equation.info if equation.holds or equation.learned else -BROKEN
+            nats = equation.info if equation.holds else 0.0 if learned else -BROKEN
             mine[law] = mine.get(law, 0.0) + nats
     prior = sum(meaning.prior for meaning in reading) + fit(reading, frame)
     scored = Scored(reading, prior, evidence)
