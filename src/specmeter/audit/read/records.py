@@ -61,7 +61,9 @@ _MACHINE = re.compile(r"machine|device|gpu|hardware|card|chip|host", re.I)
 _BUSY = re.compile(r"\b(?:parallel|concurren\w+|batch(?:ed)?|np)\b", re.I)
 _TREE = re.compile(r"tree|medusa|eagle|hydra|top-?k", re.I)
 _REPEAT = re.compile(
-    r"\brun|rep|block|seed|^#|\bid\b|index|sample|note|comment|parity|status|date|commit|link|source|file|output", re.I
+    r"\brun|rep|block|seed|^#|\bid\b|index|sample|note|comment|parity|status|date|commit|link|source|file|output"
+    r"|^(?:invocation|position|item|attempt)$",
+    re.I,
 )
 _SIZES = re.compile(
     r"\b\d+(?:\.\d+)?b\b|\bq\d\w*|\bfp?\d+\b|\bint\d\b|\b\d+\s?k\b|\b(?:bs|batch|np|c|conc\w*)[ =]?\d+\b"
