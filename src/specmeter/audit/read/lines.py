@@ -54,8 +54,9 @@ def gaps(page: Sequence[str]) -> list[Table]:
     while at < len(page):
         rows = _under_headings(page, at, _WIDE) or _under_headings(page, at, _WORD) or _headless(page, at)
         if rows:
-            found.append(Table(rows, 1, "gaps", "\n".join(page[end:at])[-_LINE:].strip()))
-            at = end = int(rows[-1][0].removeprefix("line "))
+            above, begun = "\n".join(page[end:at])[-_LINE:].strip(), at
+            at = end = _number(rows[-1][0])
+            found.append(Table(rows, 1, "gaps", above, used=set(range(begun + 1, end + 1))))
         else:
             at += 1
     return found
@@ -259,12 +260,18 @@ def _listed_or_keyed(entries: list[_Entry], context: str) -> Iterator[Table]:
     if rows:
         several_names = len({cells[0] for _, cells in rows}) > 1
         rows = rows if several_names else [(place, cells[1:]) for place, cells in rows]
-        yield Table([("", ["", "", "result"][not several_names :]), *rows], 1, "list", context, spans=True)
+        head = ("", ["", "", "result"][not several_names :])
+        yield Table([head, *rows], 1, "list", context, spans=True, used={_number(place) for place, _ in rows})
     entries = [entry for entry in entries if any(map(is_number, entry.cells.values()))]
     keys = list(dict.fromkeys(key for entry in entries for key in entry.cells))[:MAX_COLUMNS]
     body = [(entry.place, [entry.name, *(entry.cells.get(key, "") for key in keys)]) for entry in entries]
     if body:
-        yield Table([("", ["", *keys]), *body], 1, "keys", context, spans=True)
+        used = {_number(place) for entry in entries for place in entry.places.values()}
+        yield Table([("", ["", *keys]), *body], 1, "keys", context, spans=True, used=used)
+
+
+def _number(place: str) -> int:
+    return int(place.removeprefix("line "))
 
 
 def _units(value: str) -> list[str]:
@@ -283,7 +290,8 @@ def items(page: Sequence[str]) -> list[Table]:
         if found and is_number(value := clean(found[2])) and any(num.unit for num in numbers(value)):
             rows.append((f"line {number}", [clean(found[1]), value]))
     context = "\n".join(line for line in page if not _MARKER.match(line))[:_LINE]
-    return [Table([("", ["", "result"]), *rows], 1, "list", context)] if len(rows) > 1 else []
+    used = {_number(place) for place, _ in rows}
+    return [Table([("", ["", "result"]), *rows], 1, "list", context, used=used)] if len(rows) > 1 else []
 
 
 # --- sentences -------------------------------------------------------------------------------------------------------
@@ -350,6 +358,8 @@ def _numbers_of(piece: str) -> Iterator[tuple[str, str]]:
         joined = spans and _TOGETHER.fullmatch(between)
         if joined and ("(" not in between or _alone_in_bracket(piece, found)):
             spans[-1] = (spans[-1][0], found.end() + ("(" in between))
+        elif re.fullmatch(r"\s?(?:vs\.?|versus)\s?", between) and piece[: spans[-1][0]].endswith("("):
+            spans[-1] = (spans[-1][0] - 1, found.end() + (piece[found.end() : found.end() + 1] == ")"))
         else:
             spans.append(found.span())
     cuts: list[tuple[str, str]] = []
@@ -360,6 +370,8 @@ def _numbers_of(piece: str) -> Iterator[tuple[str, str]]:
         cut = _APART.search(between) if index else None
         if index == 0:
             cuts.append(("", between))
+        elif piece[start : start + 1] == "(":
+            cuts.append((between, ""))
         elif cut is not None:
             cuts.append((between[: cut.start()], between[cut.end() :]))
         else:
@@ -373,7 +385,9 @@ def _numbers_of(piece: str) -> Iterator[tuple[str, str]]:
             aside = _ASIDE.search(piece[max(0, start - 200) : start])
             before = NUMBER.split(aside[1])[-1] if aside else setting
         setting = "" if first.unit else before
-        words = re.sub(r"[,:()]", " ", f"{before[-_AROUND:]} {after[:40]}")
+        if len(before) > _AROUND:
+            before = before[-_AROUND:].partition(" ")[2]
+        words = re.sub(r"[,:()]", " ", f"{before} {after[:40]}")
         yield " ".join(words.split()).rstrip(" ."), piece[start:end].strip()
 
 
