@@ -60,7 +60,7 @@ from specmeter.audit.read.document import (
     read_text,
     text,
 )
-from specmeter.audit.read.grids import Grid, grids
+from specmeter.audit.read.grids import Grid, csv_grids, grids
 from specmeter.engines.log_lines import log_lines
 from specmeter.errors import UsageError
 from specmeter.messages import Message
@@ -99,7 +99,7 @@ def read_llama_bench(path: Path) -> Iterator[Claim]:
     printed = _DEVICE.findall(content[:200_000])  # (number, CUDA's name, Metal's name), as often as the backends say it
     devices = ", ".join(cuda or metal for _, cuda, metal in dict.fromkeys(printed))
     found = False
-    for grid in grids(content if markdown else _from_header(content), path):
+    for grid in grids(content, path) if markdown else csv_grids(_from_header(content), path):
         if "test" not in grid.head and "avg_ts" not in grid.head:
             continue
         found = True

@@ -9,6 +9,7 @@ import html
 import re
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import pairwise
 
 from specmeter.audit.read.document import MAX_CELL
 from specmeter.messages import Message
@@ -38,6 +39,8 @@ class Table:
     """Whether a cell that spans several is repeated in each."""
     faults: list[tuple[str, Message]] = field(default_factory=list[tuple[str, Message]])
     """(where, why): rows that could not be read."""
+    used: set[int] = field(default_factory=set[int])
+    """Lines of a page that it takes, from 1 on; only where other layouts look at the rest."""
 
 
 _END = r"(?![a-z0-9_])"
@@ -153,6 +156,16 @@ def unit_of(found: re.Match[str]) -> str:
     return UNITS[int(found.lastgroup[1:])][0] if found.lastgroup and found.lastgroup[0] == "u" else ""
 
 
+RESULTS = frozenset({"rate", "mspt", "msps", "tps", "%", "ms", "us", "s", "min", "x"})
+"""Units of what is measured."""
+
+
+def results(text: str) -> list[str]:
+    """The numbers of a text that have decimals or the unit of a result, as printed."""
+    found = NUMBER.finditer(text[:MAX_TEXT])
+    return [it["num"] for it in found if unit_of(it) in RESULTS or ("." in it["num"] and not unit_of(it))]
+
+
 def _number(found: re.Match[str], bracket: bool) -> Num:
     unit = unit_of(found)
     value, half = _exact(found["num"])
@@ -183,13 +196,17 @@ def _numbers(text: str) -> tuple[Num, ...]:
         depth += sum((mark in "([") - (mark in ")]") for mark in text[at : match.start()])
         at = match.start()
         found.append((match.start(), match.end(), _number(match, depth > 0)))
+    gaps = ["", *(text[one[1] : other[0]].strip() for one, other in pairwise(found)), ""]
     out: list[Num] = []
     index = 0
     while index < len(found):
         start, end, num = found[index]
         after = found[index + 1] if index + 1 < len(found) else None
         if after is not None:
-            num, behind, together = _joined(num, after[2], text[end : after[0]].strip(), text[end : end + 1])
+            between = gaps[index + 1]
+            if between == "/" and "/" in {gaps[index], gaps[index + 2]}:
+                between = ","  # a list of three or more, and no pair
+            num, behind, together = _joined(num, after[2], between, text[end : end + 1])
             found[index + 1] = (after[0], after[1], behind)
             if together:
                 index, end = index + 1, after[1]
@@ -217,6 +234,8 @@ def _joined(num: Num, after: Num, between: str, mark: str) -> tuple[Num, Num, bo
         return replace(num, role="num"), replace(after, role="den"), False
     if between == "→":
         return replace(num, role="before", unit=unit), replace(after, role="after"), False
+    if between in {"vs", "vs.", "versus", "against"} and num.bracket:  # `+128% (218 vs 96 tok/s)`
+        return replace(num, role="after", unit=unit), replace(after, role="before"), False
     return num, after, False
 
 

@@ -21,13 +21,12 @@ from specmeter.audit.read.cells import (
     MAX_COLUMNS,
     MAX_ROWS,
     MAX_TEXT,
-    NUMBER,
     Row,
     Table,
     clean,
     is_number,
     point,
-    unit_of,
+    results,
 )
 from specmeter.audit.read.document import MAX_LINE, is_json
 from specmeter.errors import UsageError
@@ -53,6 +52,8 @@ class Grid:
     """Layout: `markdown`, `csv`, `html`, `latex`, `json`, `gaps`, `keys`, `list`, `prose`; ` turned` behind it."""
     sections: list[str] = field(default_factory=list[str])
     """Of each row, the line above it that holds for all rows up to the next such line."""
+    changes: dict[str, str] = field(default_factory=dict[str, str])
+    """Of a grid on its side: heading -> the cell that says how it changed from one row to the other."""
     faults: list[tuple[str, Message]] = field(default_factory=list[tuple[str, Message]])
     """(where, why): rows that could not be read."""
 
@@ -76,6 +77,11 @@ def grids(text: str, path: Path) -> list[Grid]:
     return sorted(found, key=_line) or _unmarked(text, page, path) or _nothing(text, path)
 
 
+def csv_grids(text: str, path: Path) -> list[Grid]:
+    """The table of a text that is CSV. Raises `UsageError` if quotes do not close."""
+    return _built(_delimited(list(enumerate(text.split("\n"), start=1)), path), path)
+
+
 def has_table(head: str) -> bool:
     """Whether a page that begins like this has a table that is marked as such."""
     page = head.split("\n")
@@ -89,17 +95,15 @@ def _line(grid: Grid) -> int:
 
 _PAGE = 2**21
 """Characters of a page without tables."""
-_ENOUGH = 0.33
+_ENOUGH = 0.25
 """Share of the numbers of a text that a layout must have in cells."""
 
 
 def _unmarked(text: str, page: list[str], path: Path) -> list[Grid]:
     """What a page without a table that is marked as such holds, by the first layout that has most of its numbers."""
-    if path.suffix.lower() in {".csv", ".tsv"} and (table := _delimited(page, path)):
-        return _built([table], path)
-    strict = _delimited(page, path, strict=True)
-    if strict:
-        return _built([strict], path)
+    is_csv = path.suffix.lower() in {".csv", ".tsv"}
+    if found := (csv_grids(text, path) if is_csv else []) or _built(_pasted_csv(page, path), path):
+        return found
     if len(text) > _PAGE:
         raise UsageError(
             f"{path}: {size(len(text))} of text without a table", fix="pass only the part with the results"
@@ -109,24 +113,28 @@ def _unmarked(text: str, page: list[str], path: Path) -> list[Grid]:
     pasted = _built(tables, path)
     if not pasted and re.match(r"\s*(?:\[\s*)?\{\s*(?:\"|$)", text):  # JSON that is broken says where
         json_grids.read_json(text, path)
-    whole = _counted([clean(line, MAX_TEXT) for line in page[:_MOST_COUNTED]])
+    found = list(pasted)
+    whole = left = _counted([clean(line, MAX_TEXT) for line in page[:_MOST_COUNTED]])
     for layout in (lines.gaps, lines.pairs, lines.items):
-        found = _built(layout(page), path)
-        cells = _counted([it for grid in found for row in grid.rows[:_MOST_COUNTED] for it in row if is_number(it)])
-        if found and (whole & cells).total() >= _ENOUGH * whole.total():
-            return sorted([*pasted, *found], key=_line)
-    return sorted([*pasted, *_built(lines.sentences(page), path)], key=_line)
+        tables = layout(page)
+        told = _built(tables, path)
+        cells = _counted([it for grid in told for row in grid.rows[:_MOST_COUNTED] for it in row if is_number(it)])
+        if told and (left & cells).total() >= _ENOUGH * left.total():
+            found += told
+            for number in set[int]().union(*(table.used for table in tables)):
+                page[number - 1] = ""
+            left -= cells
+    if len(found) == len(pasted) or 2 * left.total() >= whole.total():
+        found += _built(lines.sentences(page), path)
+    return sorted(found, key=_line)
 
 
 _MOST_COUNTED = 2_000
 """Lines that are counted."""
-_RESULTS = frozenset({"rate", "mspt", "msps", "tps", "%", "ms", "us", "s", "min", "x"})
 
 
 def _counted(texts: list[str]) -> Counter[str]:
-    """The numbers with decimals or the unit of a result."""
-    found = (number for text in texts for number in NUMBER.finditer(text[:MAX_TEXT]))
-    return Counter(it["num"] for it in found if (unit_of(it) or ("." in it["num"] and "rate")) in _RESULTS)
+    return Counter(number for text in texts for number in results(text))
 
 
 def _nothing(text: str, path: Path) -> list[Grid]:
@@ -213,13 +221,11 @@ def _pipes(block: list[str], first: int) -> Table | None:
 _DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+\s*%?\s*x?")
 
 
-def _delimited(page: list[str], path: Path, *, strict: bool = False) -> Table | None:
-    """Fields with tabs, semicolons or commas between them; `strict`: as many in each row, and numbers."""
-    kept = [(number, line) for number, line in enumerate(page, 1) if line.strip() and not line.startswith("#")]
-    for mark in ("\t", ";", ",") if len(kept) > 1 else ():
-        if not kept[0][1].count(mark):
-            continue
-        reader = csv.reader((line + "\n" for _, line in kept), delimiter=mark, skipinitialspace=True, strict=not strict)
+def _delimited(page: list[tuple[int, str]], path: Path, marks: str = "\t;,") -> Iterator[Table]:
+    """The table of lines with tabs, semicolons or commas between their fields."""
+    kept = [(number, line) for number, line in page if line.strip() and not line.startswith("#")]
+    for mark in (mark for mark in marks if len(kept) > 1 and mark in kept[0][1]):
+        reader = csv.reader((line + "\n" for _, line in kept), delimiter=mark, skipinitialspace=True, strict=True)
         rows: list[Row] = []
         before = 0
         try:
@@ -227,28 +233,41 @@ def _delimited(page: list[str], path: Path, *, strict: bool = False) -> Table | 
                 rows.append((f"line {kept[before][0]}", cells))
                 before = reader.line_num
         except csv.Error as error:
-            if strict:
-                continue
             where = f"line {kept[min(before, len(kept) - 1)][0]}"
             raise UsageError(
                 f"{path}: not CSV: {error} ({where})", fix="close every quote, and separate fields with commas"
             ) from None
-        width = len(rows[0][1])
-        if strict and (width < 3 or any(len(cells) != width for _, cells in rows) or _is_text(rows)):
-            continue
-        if 2 * sum(is_number(clean(cell)) for cell in rows[0][1]) > width:
+        if 2 * sum(is_number(clean(cell)) for cell in rows[0][1]) > len(rows[0][1]):
             continue
         has_commas = mark == ";" and sum(bool(_DECIMAL_COMMA.fullmatch(cell)) for _, row in rows for cell in row) > 1
         cleaned = [(place, [clean(point(cell) if has_commas else cell) for cell in cells]) for place, cells in rows]
-        return Table(cleaned, 0, "csv")
-    return None
+        yield Table(cleaned, 0, "csv")
+        return
 
 
-def _is_text(rows: list[Row]) -> bool:
-    """Whether lines that have as many commas each are sentences."""
-    return any(len(cell.split()) > 8 for _, cells in rows for cell in cells) or not any(
-        is_number(clean(cell)) for cell in rows[1][1]
-    )
+_CLOCK = re.compile(r"\d\d:\d\d")
+
+
+def _pasted_csv(page: list[str], path: Path) -> Iterator[Table]:
+    """The same from the first line on that has as many fields as most."""
+    for mark in "\t;,":
+        counts = Counter(count for line in page if not line.startswith("#") and (count := line.count(mark)))
+        usual, lines_of_it = counts.most_common(1)[0] if counts else (0, 0)
+        if lines_of_it < 2 or 5 * lines_of_it < 4 * counts.total():
+            continue
+        first = next(number for number, line in enumerate(page) if line.count(mark) == usual)
+        if _CLOCK.search(page[first][:MAX_TEXT]):
+            continue
+        below = [(number, line) for number, line in enumerate(page[first:], start=first + 1) if line.strip()]
+        if 5 * lines_of_it < 4 * len(below) or (usual < 2 and ", " in page[first]) or '"' in page[first]:
+            continue
+        for table in _delimited(below, path, mark):
+            cells = [cell for _, row in table.rows[:_MOST_COUNTED] for cell in row]
+            numeric = sum(map(is_number, cells))
+            if 4 * numeric >= len(cells) and not any(len(cell.split()) > 12 for cell in cells):
+                table.context = "\n".join(page[:first])[-_CONTEXT:].strip()
+                yield table
+                return
 
 
 # --- rows of cells -> a grid -----------------------------------------------------------------------------------------
@@ -372,4 +391,13 @@ def turned(grid: Grid) -> Grid | None:
     rows = [[grid.head[column], *(row[column] for row in grid.rows)] for column in columns]
     places = [f"column {grid.head[column][:60] or column + 1}" for column in columns]
     head = [grid.head[0], *names]
-    return replace(grid, head=head, rows=rows, places=places, kind=f"{grid.kind} turned", sections=[""] * len(rows))
+    change = next((column for column in range(1, len(grid.head)) if column not in columns), None)
+    return replace(
+        grid,
+        head=head,
+        rows=rows,
+        places=places,
+        kind=f"{grid.kind} turned",
+        sections=[""] * len(rows),
+        changes={} if change is None or len(columns) > 2 else {row[0]: row[change] for row in grid.rows},
+    )

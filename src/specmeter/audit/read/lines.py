@@ -18,7 +18,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from specmeter.audit.read.cells import EMPTY, MAX_COLUMNS, MAX_TEXT, NUMBER, Row, Table, clean, is_number, numbers
+from specmeter.audit.read.cells import (
+    EMPTY,
+    MAX_COLUMNS,
+    MAX_TEXT,
+    NUMBER,
+    RESULTS,
+    Row,
+    Table,
+    clean,
+    is_number,
+    numbers,
+)
 
 _LINE = 2_000
 """Characters of a line that is more than a part of a sentence."""
@@ -43,8 +54,9 @@ def gaps(page: Sequence[str]) -> list[Table]:
     while at < len(page):
         rows = _under_headings(page, at, _WIDE) or _under_headings(page, at, _WORD) or _headless(page, at)
         if rows:
-            found.append(Table(rows, 1, "gaps", "\n".join(page[end:at])[-_LINE:].strip()))
-            at = end = int(rows[-1][0].removeprefix("line "))
+            above, begun = "\n".join(page[end:at])[-_LINE:].strip(), at
+            at = end = _number(rows[-1][0])
+            found.append(Table(rows, 1, "gaps", above, used=set(range(begun + 1, end + 1))))
         else:
             at += 1
     return found
@@ -59,7 +71,10 @@ def _under_headings(page: Sequence[str], first: int, by: re.Pattern[str]) -> lis
     least = 2 if by is _WIDE else 3
     if len(heads) < least or "|" in page[first] or any(is_number(clean(head.group())) for head in heads):
         return []
-    if any(head.group().endswith((",", ".", ";")) or _PAIRED.search(head.group()) for head in heads):
+    if any(
+        head.group().endswith((",", ".", ";", ":")) or "--" in head.group() or _PAIRED.search(head.group())
+        for head in heads
+    ):
         return []
     if 2 * sum(re.search(r"\d\.\d", head.group()) is not None for head in heads) >= len(heads):
         return []
@@ -119,8 +134,8 @@ def _headless(page: Sequence[str], first: int) -> list[Row]:
 
 _METRIC = re.compile(r"(?:\w{1,40}:)?([a-z][a-z0-9_]{3,80})(?:\{([^{}]{0,400})\})?\s+([0-9.]+(?:e[+-]?\d+)?)\s*", re.I)
 _POSITION = re.compile(r'position="?(\d{1,3})')
-_PARTS = re.compile(r"[,;|，；]\s+(?![^()]{0,80}\))|\s+[|·•]\s+|\s{2,}|\t+")
-_EQUALS = re.compile(r" (?=[^\s=:]{1,40}=[^=])")
+_PARTS = re.compile(r"(?:[,;|]\s+|[，；。]\s*)(?![^()（）]{0,80}[)）])|\s+[|·•]\s+|\s{2,}|\t+")
+_EQUALS = re.compile(r" (?=[^\s=:(]{1,40}=[^=])")
 _PAIRED = re.compile(r"\S ?[=:](?!/)\s?[-+~≈]?\d")
 _KEY = re.compile(r"(.{1,90}?)\s?(?:=|:(?!\d))\s*(\S.{0,120})")
 _VALUE = re.compile(r"\W{0,3}(?:about |around |avg |mean |up to )?\W{0,3}\d", re.I)
@@ -150,30 +165,29 @@ def _pairs_of(line: str) -> tuple[str, list[tuple[str, str]]]:
     line = re.sub(r" *= *(?=[\d~+-])", "=", re.sub(r"[:：]\s+", ": ", _STAMP.sub("", line, count=1)))
     before: list[str] = []
     found: list[tuple[str, str]] = []
-    for whole in _PARTS.split(line):
-        for part in _EQUALS.split(whole):
-            piece = clean(part).strip('*•> "')
-            pair = _KEY.fullmatch(piece)
-            while pair and not _is_value(pair[2]) and (inner := _KEY.fullmatch(pair[2])) and _is_value(inner[2]):
-                before, pair = [*before, pair[1]], inner
-            if pair and "=" in part and len(NUMBER.sub("", pair[2]).split()) > 1:
-                return "", []  # a sentence in which a setting is named
-            if pair and (_is_value(pair[2]) or EMPTY.fullmatch(pair[2]) or len(pair[2].split()) < 5):
-                found.append((pair[1].strip('*•> "'), pair[2].rstrip(",;. ")))
-            elif found and _is_value(piece) and _is_value(found[-1][1]):
-                found[-1] = (found[-1][0], f"{found[-1][1]}, {piece}")
-            elif not found:
-                before.append(piece)
+    for part in (part for whole in _PARTS.split(line) for part in _EQUALS.split(whole)):
+        piece = clean(part).strip('*•> "')
+        pair = _KEY.fullmatch(piece)
+        while pair and not _is_value(pair[2]) and (inner := _KEY.fullmatch(pair[2])) and _is_value(inner[2]):
+            before, pair = [*before, pair[1]], inner
+        if pair and "=" in part and len(NUMBER.sub("", pair[2]).split()) > 1:
+            return "", []  # a sentence in which a setting is named
+        if pair and (_is_value(pair[2]) or EMPTY.fullmatch(pair[2]) or len(pair[2].split()) < 5):
+            found.append((pair[1].strip('*•> "'), pair[2].rstrip(",;. ")))
+        elif found and _is_value(piece) and _is_value(found[-1][1]):
+            found[-1] = (found[-1][0], f"{found[-1][1]}, {piece}")
+        elif not found:
+            before.append(piece)
+        elif NUMBER.search(piece):
+            return "", []
     name = ", ".join(filter(None, before))
-    if not any(_is_value(value) for _, value in found):
-        return "", []
     if len(found) == 1 and name and "," in line:
         name, found = "", [(f"{name}, {found[0][0]}", found[0][1])]
-    return (
-        (name, found)
-        if max(len(words.split()) for words in (name, *(key for key, _ in found))) <= _MOST_WORDS
-        else ("", [])
-    )
+    words = [name, *(key for key, _ in found)]
+    told = any(num.unit in RESULTS for it in words for num in numbers(it))
+    if told or max(len(it.split()) for it in words) > _MOST_WORDS or not any(_is_value(value) for _, value in found):
+        return "", []
+    return name, found
 
 
 def pairs(page: Sequence[str]) -> list[Table]:
@@ -246,12 +260,18 @@ def _listed_or_keyed(entries: list[_Entry], context: str) -> Iterator[Table]:
     if rows:
         several_names = len({cells[0] for _, cells in rows}) > 1
         rows = rows if several_names else [(place, cells[1:]) for place, cells in rows]
-        yield Table([("", ["", "", "result"][not several_names :]), *rows], 1, "list", context, spans=True)
+        head = ("", ["", "", "result"][not several_names :])
+        yield Table([head, *rows], 1, "list", context, spans=True, used={_number(place) for place, _ in rows})
     entries = [entry for entry in entries if any(map(is_number, entry.cells.values()))]
     keys = list(dict.fromkeys(key for entry in entries for key in entry.cells))[:MAX_COLUMNS]
     body = [(entry.place, [entry.name, *(entry.cells.get(key, "") for key in keys)]) for entry in entries]
     if body:
-        yield Table([("", ["", *keys]), *body], 1, "keys", context, spans=True)
+        used = {_number(place) for entry in entries for place in entry.places.values()}
+        yield Table([("", ["", *keys]), *body], 1, "keys", context, spans=True, used=used)
+
+
+def _number(place: str) -> int:
+    return int(place.removeprefix("line "))
 
 
 def _units(value: str) -> list[str]:
@@ -270,7 +290,8 @@ def items(page: Sequence[str]) -> list[Table]:
         if found and is_number(value := clean(found[2])) and any(num.unit for num in numbers(value)):
             rows.append((f"line {number}", [clean(found[1]), value]))
     context = "\n".join(line for line in page if not _MARKER.match(line))[:_LINE]
-    return [Table([("", ["", "result"]), *rows], 1, "list", context)] if len(rows) > 1 else []
+    used = {_number(place) for place, _ in rows}
+    return [Table([("", ["", "result"]), *rows], 1, "list", context, used=used)] if len(rows) > 1 else []
 
 
 # --- sentences -------------------------------------------------------------------------------------------------------
@@ -337,6 +358,8 @@ def _numbers_of(piece: str) -> Iterator[tuple[str, str]]:
         joined = spans and _TOGETHER.fullmatch(between)
         if joined and ("(" not in between or _alone_in_bracket(piece, found)):
             spans[-1] = (spans[-1][0], found.end() + ("(" in between))
+        elif re.fullmatch(r"\s?(?:vs\.?|versus)\s?", between) and piece[: spans[-1][0]].endswith("("):
+            spans[-1] = (spans[-1][0] - 1, found.end() + (piece[found.end() : found.end() + 1] == ")"))
         else:
             spans.append(found.span())
     cuts: list[tuple[str, str]] = []
@@ -347,14 +370,28 @@ def _numbers_of(piece: str) -> Iterator[tuple[str, str]]:
         cut = _APART.search(between) if index else None
         if index == 0:
             cuts.append(("", between))
+        elif piece[start : start + 1] == "(":
+            cuts.append((between, ""))
         elif cut is not None:
             cuts.append((between[: cut.start()], between[cut.end() :]))
         else:
             last = index == len(spans)
             cuts.append((between if last else "", between if re.search(r"[^\W\d_]{2}", between) and not last else ""))
+    setting = ""
     for (start, end), (_, before), (after, _) in zip(spans, cuts, cuts[1:], strict=False):
-        words = re.sub(r"[,:()]", " ", f"{before[-_AROUND:]} {after[:40]}")
-        yield " ".join(words.split()), piece[start:end].strip()
+        first = numbers(piece[start:end])[0]
+        if not re.search(r"[^\W\d_]", before + after) and first.unit in RESULTS:
+            # `MTP n=4 41 t/s`, `MTP (n=4) 41 t/s`: both numbers are of MTP.
+            aside = _ASIDE.search(piece[max(0, start - 200) : start])
+            before = NUMBER.split(aside[1])[-1] if aside else setting
+        setting = "" if first.unit else before
+        if len(before) > _AROUND:
+            before = before[-_AROUND:].partition(" ")[2]
+        words = re.sub(r"[,:()]", " ", f"{before} {after[:40]}")
+        yield " ".join(words.split()).rstrip(" ."), piece[start:end].strip()
+
+
+_ASIDE = re.compile(r"([^(),;]{1,60})\([^()]{0,100}\)\s?$")
 
 
 def _alone_in_bracket(piece: str, found: re.Match[str]) -> bool:
