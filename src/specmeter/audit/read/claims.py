@@ -64,6 +64,9 @@ def claim_from(record: Record, frame: Frame, texts: Mapping[str, str], **given: 
         fields.pop("gamma", None)
     if _SYNTHETIC.search(context) or _is_synthetic(frame, record.row):
         fields["synthetic"] = method != "none"
+    window = texts.get("rate_window") or "unknown"
+    if {"arm_id", "prompt_id"} <= set(frame.grid.head):  # a request of `specmeter export`
+        fields["runs"], window = 1, "all but the first"
     if _YES.match(texts.get("draft_elsewhere", "")):
         fields["draft_elsewhere"] = True
     if "experts" not in fields:
@@ -82,7 +85,7 @@ def claim_from(record: Record, frame: Frame, texts: Mapping[str, str], **given: 
         engine=texts.get("engine"), device=device, document=texts.get("source_document"),
         conditions=_conditions(frame, record, texts), notes=tuple(dict.fromkeys(notes)),
         positions=tuple(it.value for it in record.positions), speedup_of=record.speedup_of,
-        window=texts.get("rate_window") or "unknown", baseline_from=_from(record, frame, fields), **fields, **given,
+        window=window, baseline_from=_from(record, frame, fields), **fields, **given,
     )  # fmt: skip
 
 

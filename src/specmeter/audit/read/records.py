@@ -13,7 +13,7 @@ from statistics import median
 from typing import Literal
 
 from specmeter.audit.claim import Range, draft_lengths, drafts_of_vllm
-from specmeter.audit.read.cells import EMPTY, is_number
+from specmeter.audit.read.cells import EMPTY, is_number, numbers
 from specmeter.audit.read.grids import Grid
 from specmeter.audit.read.meaning import COUNTS, IGNORE, Meaning, Stream, known_column, norm, side_of
 
@@ -55,13 +55,16 @@ _NO_METHOD = re.compile(
 )
 _METHOD = re.compile(r"method|config|mode|arm|setup|variant|strategy|spec|draft|^$|run|name|engine|label|metric", re.I)
 _LENGTHS = re.compile(r"len|τ|tau|per (?:step|round|cycle|pass|draft)|长度", re.I)
+_SLOWER = re.compile(r"long|slow|worse|less|fewer|lower", re.I)
 _OVER = re.compile(r"\b(?:over|across|of) (?:all )?(?:prompts?|requests?|tasks?|samples?|datasets?|runs?)", re.I)
 _OF_PROMPT = re.compile(r"\bpp ?\d*\b|\bprefill\b|prompt (?:processing|eval)|\bttft\b", re.I)
 _MACHINE = re.compile(r"machine|device|gpu|hardware|card|chip|host", re.I)
 _BUSY = re.compile(r"\b(?:parallel|concurren\w+|batch(?:ed)?|np)\b", re.I)
 _TREE = re.compile(r"tree|medusa|eagle|hydra|top-?k", re.I)
 _REPEAT = re.compile(
-    r"\brun|rep|block|seed|^#|\bid\b|index|sample|note|comment|parity|status|date|commit|link|source|file|output", re.I
+    r"\brun|rep|block|seed|^#|\bid\b|index|sample|note|comment|parity|status|date|commit|link|source|file|output"
+    r"|^(?:invocation|position|item|attempt)$",
+    re.I,
 )
 _SIZES = re.compile(
     r"\b\d+(?:\.\d+)?b\b|\bq\d\w*|\bfp?\d+\b|\bint\d\b|\b\d+\s?k\b|\b(?:bs|batch|np|c|conc\w*)[ =]?\d+\b"
@@ -136,8 +139,7 @@ class Frame:
         """Whether several requests were served at once, by the words."""
         self.chain = [_TREE.search(text) is None or drafts_of_vllm(text) for text in said]
         """Whether drafts are chains, as far as words say."""
-        self.mean = [stream.mean and (_LENGTHS.search(stream.heading) is None or _OVER.search(stream.heading) is not None)
-                     for stream in streams]  # fmt: skip
+        self.mean = [it.mean and (not _LENGTHS.search(it.heading) or bool(_OVER.search(it.heading))) for it in streams]
         """Whether a stream holds means of several runs; a length is a mean over steps by nature."""
         self.middle = [median(abs(num.value) for num in stream.values.values()) for stream in streams]
         self.shared: dict[object, _Shared] = {}
@@ -300,21 +302,7 @@ class Records:
     def _groups(self) -> Iterator[tuple[str, list[int]]]:
         """(name, streams): one group for each method or data set that has a speed of its own."""
         streams, reading = self.frame.streams, self.reading
-        anchors = next(
-            (
-                found
-                for quantities in _ANCHORS
-                if (
-                    found := [
-                        i
-                        for quantity in quantities
-                        for i in self.by.get(quantity, [])
-                        if reading[i].side != "base" and streams[i].own
-                    ]
-                )
-            ),
-            list[int](),
-        )
+        anchors = self._anchors()
         anchored = {streams[i].column for i in anchors}
         beside = {
             streams[i].column
@@ -346,6 +334,20 @@ class Records:
                 mine = [i for i in mine if i not in bases]
             kept = [word for word in heading.split() if scope & set(re.findall(r"[\w.+=]+|[^\x00-\x7f]+", norm(word)))]
             yield " ".join(kept).strip(" :()[],") or heading, mine
+
+    def _anchors(self) -> list[int]:
+        """The streams that make groups: of the first kind that has some of several methods or data sets, or some."""
+        found = [
+            [
+                i
+                for quantity in quantities
+                for i in self.by.get(quantity, [])
+                if self.reading[i].side != "base" and self.frame.streams[i].own
+            ]
+            for quantities in _ANCHORS
+        ]
+        several = [them for them in found if len({self.frame.streams[i].scope for i in them}) > 1]
+        return next(iter(several), next(filter(None, found), list[int]()))
 
     def _in_group(
         self, i: int, scope: frozenset[str], columns: dict[int, frozenset[str]], everything: frozenset[str],
@@ -411,6 +413,8 @@ class Records:
                 self._take_baseline(record, i, matched)
             if here is not None:
                 self._take(record, i, here, side)
+                if role == "sd" and quantity in OF_BASELINE:
+                    self._take_change(record, i)
         if not record.known and not record.positions:
             return None
         if "gamma" not in record.known and role != "base":
@@ -458,6 +462,19 @@ class Records:
             _put(record, name, here, i, COUNTS)
             if quantity in OF_BASELINE and side != "base":
                 record.headings.append(stream.heading)
+
+    def _take_change(self, record: Record, i: int) -> None:
+        """Of a grid on its side: take the change that a column of the upright one gives for this row of it."""
+        quantity, cell = self.reading[i].quantity, self.frame.grid.changes.get(self.frame.streams[i].heading, "")
+        found = numbers(cell) if "speedup" not in record.known and not _SLOWER.search(cell) else []
+        if not found or found[0].unit not in {"x", "%"} or (quantity != "rate" and found[0].unit == "%"):
+            return
+        low, value, high = found[0].lo, found[0].value, found[0].hi
+        if found[0].unit == "%":
+            low, value, high = 1 + low / 100, 1 + value / 100, 1 + high / 100
+        if value > 0:
+            record.known["speedup"], record.origin["speedup"] = Range(low, value, high), i
+            record.speedup_of = "run" if quantity == "wall_time" else "decoding"
 
     def _take_baseline(self, record: Record, i: int, rows: Sequence[int]) -> None:
         """Take the baseline of a number from the rows without speculation."""
