@@ -308,7 +308,7 @@ def sentences(page: Sequence[str]) -> list[Table]:
     """A paragraph or an item of a list as one row."""
     found: list[Table] = []
     for start, text in _paragraphs(page):
-        text = _FROM_TO.sub(lambda it: f" baseline {it[1]} {it[2] or it[4] or ''}, after {it[3]} {it[4] or ''}", text)
+        text = _FROM_TO.sub(lambda it: f" baseline {it[1]} {it[2] or it[4] or ''}, after {it[3]} {it[4] or it[2] or ''}", text)
         head, cells = [""], [""]
         for piece in _BREAK.split(text):
             for words, cell in _numbers_of(piece):

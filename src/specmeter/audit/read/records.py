@@ -119,6 +119,7 @@ class Frame:
         ]
         sides = [{r: side_of(text) for r, text in cells.items()} for cells in self.words]
         self.method = self._method_columns(sides)
+        self.prompts = {r for r in rows if _OF_PROMPT.search(" ".join(self.words_of(r)))}
         self.role = [self._role(r, sides) for r in rows]
         if "base" in self.role:
             naming = [c for c in self.method if any(self.role[r] == "base" for r in self.words[c])]
@@ -146,7 +147,7 @@ class Frame:
         return plain or both or spoken
 
     def _role(self, r: int, sides: list[dict[int, str]]) -> str:
-        if _OF_PROMPT.search(" ".join(self.words_of(r))):
+        if r in self.prompts:
             return "?"
         said = [sides[c][r] for c in self.method if sides[c].get(r)]
         role = "base" if "base" in said else said[0] if said else ""
@@ -226,7 +227,7 @@ class Records:
                 length = stream.values.get(r)
                 if length is not None and length.value == 0 and roles[r] != "sd":
                     roles[r] = "base"
-                elif length is not None and length.value > 0 and not roles[r]:
+                elif length is not None and length.value > 0 and r not in self.frame.prompts and roles[r] != "base":
                     roles[r] = "sd"
                 elif length is None and not roles[r] and not self.frame.method:
                     cell = self.frame.grid.rows[r][stream.column]
@@ -407,6 +408,7 @@ class Records:
             if quantity == "gain":
                 here = Range(1 + here.low, 1 + here.value, 1 + here.high)
             elif quantity == "time_change":
+                here = here.plus(-1) if meaning.scale == 1 else here  # a ratio of times
                 if here.low <= -1:
                     return
                 here = Range(1 / (1 + here.high), 1 / (1 + here.value), 1 / (1 + here.low))
