@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, ValidationError
 
@@ -360,8 +360,7 @@ class BoundOutcome:
         return self.result == "broken" and not self.rests_on
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(NamedTuple):
     """What a printed value may have been before it was rounded: `low <= value <= high`, none negative."""
 
     low: float

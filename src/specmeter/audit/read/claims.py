@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any
 
 from specmeter.audit.claim import Claim, Range, claim_of, drafts_of_vllm, family_by_name, mixture_of_experts
-from specmeter.audit.read.meaning import Stream, in_english, is_plain, known_column, norm
+from specmeter.audit.read.meaning import in_english, is_plain, known_column, norm
+from specmeter.audit.read.readings import OF_SPEEDUP
 from specmeter.audit.read.records import Frame, Record
 from specmeter.messages import Message
 from specmeter.theory.catalogue import devices as catalogue
@@ -46,7 +47,7 @@ _AVERAGED = {"speedup", "acceptance", "tau", "decode_rate", "baseline_rate"}
 
 def claim_from(record: Record, frame: Frame, texts: Mapping[str, str], **given: Any) -> Claim:
     """The claim of a record. `texts`: name of a column of texts -> cell; `given`: source, row, notes and the like."""
-    fields = _numbers(record, frame.streams)
+    fields = _numbers(record, frame, given.get("kept", ()))
     words, context = frame.label[record.row], frame.grid.context
     said = " ".join([words, *record.headings, record.group])
     label = _label(texts, frame, record)
@@ -81,13 +82,16 @@ def claim_from(record: Record, frame: Frame, texts: Mapping[str, str], **given: 
         engine=texts.get("engine"), device=device, document=texts.get("source_document"),
         conditions=_conditions(frame, record, texts), notes=tuple(dict.fromkeys(notes)),
         positions=tuple(it.value for it in record.positions), speedup_of=record.speedup_of,
-        window=texts.get("rate_window") or "unknown", baseline_from=_from(record, frame), **fields, **given,
+        window=texts.get("rate_window") or "unknown", baseline_from=_from(record, frame, fields), **fields, **given,
     )  # fmt: skip
 
 
-def _numbers(record: Record, streams: Sequence[Stream]) -> dict[str, Any]:
+def _numbers(record: Record, frame: Frame, kept: Collection[str]) -> dict[str, Any]:
     """Fields of a claim with their rounding."""
+    streams = frame.streams
     known = dict(record.known)
+    if record.tentative and OF_SPEEDUP.isdisjoint(kept):
+        known = {name: it for name, it in known.items() if name in record.own or not name.startswith("baseline_")}
     known.pop("speedup_again", None)
     known.pop("steps_per_s", None)
     for plain, each, name in (
@@ -115,7 +119,7 @@ def _numbers(record: Record, streams: Sequence[Stream]) -> dict[str, Any]:
     if "acceptance" not in fields and known.get("drafted") and "accepted" in known and known["drafted"].value > 0:
         fields["acceptance"] = known["accepted"].value / known["drafted"].value
     fields["rounding"] = rounding
-    means = {name for name, i in record.origin.items() if streams[i].mean}
+    means = {name for name, i in record.origin.items() if frame.mean[i]}
     fields["averaged"] = tuple(name for name in known if name in means & _AVERAGED)
     fields["pooled"] = tuple(
         name for name in ("acceptance", "tau", "speedup")
@@ -166,8 +170,8 @@ def _conditions(frame: Frame, record: Record, texts: Mapping[str, str]) -> dict[
     return {name: text for name, text in found.items() if text not in named}
 
 
-def _from(record: Record, frame: Frame) -> str | None:
-    if not record.baselines or "baseline_rate" in record.own:
+def _from(record: Record, frame: Frame, fields: Mapping[str, Any]) -> str | None:
+    if not record.baselines or "baseline_rate" in record.own or "baseline_rate" not in fields:
         return None
     if len(record.baselines) == 1:
         return frame.grid.places[record.baselines[0]]

@@ -52,6 +52,8 @@ class Grid:
     """Layout: `markdown`, `csv`, `html`, `latex`, `json`, `gaps`, `keys`, `list`, `prose`; ` turned` behind it."""
     sections: list[str] = field(default_factory=list[str])
     """Of each row, the line above it that holds for all rows up to the next such line."""
+    changes: dict[str, str] = field(default_factory=dict[str, str])
+    """Of a grid on its side: heading -> the cell that says how it changed from one row to the other."""
     faults: list[tuple[str, Message]] = field(default_factory=list[tuple[str, Message]])
     """(where, why): rows that could not be read."""
 
@@ -377,4 +379,13 @@ def turned(grid: Grid) -> Grid | None:
     rows = [[grid.head[column], *(row[column] for row in grid.rows)] for column in columns]
     places = [f"column {grid.head[column][:60] or column + 1}" for column in columns]
     head = [grid.head[0], *names]
-    return replace(grid, head=head, rows=rows, places=places, kind=f"{grid.kind} turned", sections=[""] * len(rows))
+    change = next((column for column in range(1, len(grid.head)) if column not in columns), None)
+    return replace(
+        grid,
+        head=head,
+        rows=rows,
+        places=places,
+        kind=f"{grid.kind} turned",
+        sections=[""] * len(rows),
+        changes={} if change is None or len(columns) > 2 else {row[0]: row[change] for row in grid.rows},
+    )

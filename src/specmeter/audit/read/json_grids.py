@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import cast
 
 from specmeter.audit.read.cells import MAX_COLUMNS, MAX_ROWS, Table, clean, is_number
-from specmeter.audit.read.document import parse_json, read_objects
+from specmeter.audit.read.document import parse_json, read_objects, without_repeats
 from specmeter.errors import UsageError
 from specmeter.messages import Message
 
@@ -70,7 +70,7 @@ _MOST_TRIES = 200
 
 def pasted_json(text: str, path: Path) -> tuple[list[Table], str]:
     """The tables of JSON objects that stand in a text, each on lines of its own, and the text without them."""
-    decoder = json.JSONDecoder()
+    decoder = json.JSONDecoder(object_pairs_hook=without_repeats)
     found: list[Table] = []
     at = tries = 0
     while tries < _MOST_TRIES and (opens := _OPENS.search(text, at)) is not None:

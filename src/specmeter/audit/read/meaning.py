@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache
 from importlib import resources
 from typing import Any, Literal
 
-from specmeter.audit.claim import column_name
+from specmeter.audit.claim import column_name, draft_lengths
 from specmeter.audit.read.cells import EMPTY, Num, is_number, numbers
 from specmeter.audit.read.grids import Grid
 
@@ -266,7 +266,7 @@ def side_of(text: str) -> str:
     if sides["base"].search(text):
         weak = sides["weak_base"].search(text) and not sides["strong_base"].search(text)
         return "sd" if weak and sides["sd"].search(re.sub(r"\bwith\b", " ", text, flags=re.I)) else "base"
-    return "sd" if sides["sd"].search(text) else ""
+    return "sd" if sides["sd"].search(text) or any(draft_lengths(text)) else ""
 
 
 def is_plain(text: str) -> bool:
@@ -336,7 +336,8 @@ def name_of(meaning: Meaning) -> str:
     quantity = "relative" if meaning.quantity == "speedup" and meaning.scale != 1.0 else meaning.quantity
     side = "base" if meaning.side == "base" else ""
     names = [it for it in load().columns if it.quantity == quantity and not it.rival]
-    return next((it.name for it in names if it.side == side), names[0].name if names else IGNORE)
+    names.sort(key=lambda it: (it.side != side, it.name != quantity))
+    return names[0].name if names else IGNORE
 
 
 # --- streams ----------------------------------------------------------------------------------------------------------

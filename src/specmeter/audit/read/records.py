@@ -13,7 +13,7 @@ from statistics import median
 from typing import Literal
 
 from specmeter.audit.claim import Range, draft_lengths, drafts_of_vllm
-from specmeter.audit.read.cells import EMPTY, is_number
+from specmeter.audit.read.cells import EMPTY, is_number, numbers
 from specmeter.audit.read.grids import Grid
 from specmeter.audit.read.meaning import COUNTS, IGNORE, Meaning, Stream, known_column, norm, side_of
 
@@ -54,6 +54,9 @@ _NO_METHOD = re.compile(
     re.I,
 )
 _METHOD = re.compile(r"method|config|mode|arm|setup|variant|strategy|spec|draft|^$|run|name|engine|label|metric", re.I)
+_LENGTHS = re.compile(r"len|τ|tau|per (?:step|round|cycle|pass|draft)|长度", re.I)
+_SLOWER = re.compile(r"long|slow|worse|less|fewer|lower", re.I)
+_OVER = re.compile(r"\b(?:over|across|of) (?:all )?(?:prompts?|requests?|tasks?|samples?|datasets?|runs?)", re.I)
 _OF_PROMPT = re.compile(r"\bpp ?\d*\b|\bprefill\b|prompt (?:processing|eval)|\bttft\b", re.I)
 _MACHINE = re.compile(r"machine|device|gpu|hardware|card|chip|host", re.I)
 _BUSY = re.compile(r"\b(?:parallel|concurren\w+|batch(?:ed)?|np)\b", re.I)
@@ -96,6 +99,8 @@ class Record:
     """Rows that the baseline comes from; empty if it is in the row."""
     elsewhere: tuple[str, str] | None = None
     """Machine of the baseline and of the row, if they differ."""
+    tentative: bool = False
+    """Whether nothing says that its baseline is its own but speedups in the other rows."""
     unsteady: bool = False
     loads_differ: bool = False
     several: bool = False
@@ -119,7 +124,7 @@ class Frame:
         ]
         sides = [{r: side_of(text) for r, text in cells.items()} for cells in self.words]
         self.method = self._method_columns(sides)
-        self.prompts = {r for r in rows if _OF_PROMPT.search(" ".join(self.words_of(r)))}
+        self.of_prompt = [_OF_PROMPT.search(" ".join(self.words_of(r))) is not None for r in rows]
         self.role = [self._role(r, sides) for r in rows]
         if "base" in self.role:
             naming = [c for c in self.method if any(self.role[r] == "base" for r in self.words[c])]
@@ -132,8 +137,12 @@ class Frame:
         """Whether several requests were served at once, by the words."""
         self.chain = [_TREE.search(text) is None or drafts_of_vllm(text) for text in said]
         """Whether drafts are chains, as far as words say."""
+        self.mean = [it.mean and (not _LENGTHS.search(it.heading) or bool(_OVER.search(it.heading))) for it in streams]
+        """Whether a stream holds means of several runs; a length is a mean over steps by nature."""
         self.middle = [median(abs(num.value) for num in stream.values.values()) for stream in streams]
         self.shared: dict[object, _Shared] = {}
+        self.lengths: dict[tuple[int, str], int | None] = {}
+        self.numbers: dict[tuple[int, int, Meaning], Range | None] = {}
         self.percent = [any(num.unit == "%" for num in stream.values.values()) for stream in streams]
         self.reference = self._references()
         self.method_words = {c: {r: norm(text) for r, text in self.words[c].items()} for c in range(len(grid.head))}
@@ -147,11 +156,12 @@ class Frame:
         return plain or both or spoken
 
     def _role(self, r: int, sides: list[dict[int, str]]) -> str:
-        if r in self.prompts:
+        if self.of_prompt[r]:
             return "?"
         said = [sides[c][r] for c in self.method if sides[c].get(r)]
         role = "base" if "base" in said else said[0] if said else ""
-        return role or (side_of(self.grid.sections[r]) if r < len(self.grid.sections) else "")
+        role = role or (side_of(self.grid.sections[r]) if r < len(self.grid.sections) else "")
+        return role or ("sd" if self.method and draft_lengths(" ".join(self.words_of(r))) else "")
 
     def _references(self) -> dict[int, list[int]]:
         """Rows that a column names as the baseline of a row, by their labels."""
@@ -167,6 +177,11 @@ class Frame:
 
     def gamma_of(self, r: int, heading: str) -> int | None:
         """The draft length that the row, its headings or the text above say, if they say one."""
+        if (r, heading) not in self.lengths:
+            self.lengths[r, heading] = self._gamma_of(r, heading)
+        return self.lengths[r, heading]
+
+    def _gamma_of(self, r: int, heading: str) -> int | None:
         for text in (self.label[r], heading, self.grid.context):
             found = set(draft_lengths(text))
             if found:
@@ -227,7 +242,7 @@ class Records:
                 length = stream.values.get(r)
                 if length is not None and length.value == 0 and roles[r] != "sd":
                     roles[r] = "base"
-                elif length is not None and length.value > 0 and r not in self.frame.prompts and roles[r] != "base":
+                elif length is not None and length.value > 0 and not self.frame.of_prompt[r] and roles[r] != "base":
                     roles[r] = "sd"
                 elif length is None and not roles[r] and not self.frame.method:
                     cell = self.frame.grid.rows[r][stream.column]
@@ -285,21 +300,7 @@ class Records:
     def _groups(self) -> Iterator[tuple[str, list[int]]]:
         """(name, streams): one group for each method or data set that has a speed of its own."""
         streams, reading = self.frame.streams, self.reading
-        anchors = next(
-            (
-                found
-                for quantities in _ANCHORS
-                if (
-                    found := [
-                        i
-                        for quantity in quantities
-                        for i in self.by.get(quantity, [])
-                        if reading[i].side != "base" and streams[i].own
-                    ]
-                )
-            ),
-            list[int](),
-        )
+        anchors = self._anchors()
         anchored = {streams[i].column for i in anchors}
         beside = {
             streams[i].column
@@ -332,6 +333,20 @@ class Records:
             kept = [word for word in heading.split() if scope & set(re.findall(r"[\w.+=]+|[^\x00-\x7f]+", norm(word)))]
             yield " ".join(kept).strip(" :()[],") or heading, mine
 
+    def _anchors(self) -> list[int]:
+        """The streams that make groups: of the first kind that has some of several methods or data sets, or some."""
+        found = [
+            [
+                i
+                for quantity in quantities
+                for i in self.by.get(quantity, [])
+                if self.reading[i].side != "base" and self.frame.streams[i].own
+            ]
+            for quantities in _ANCHORS
+        ]
+        several = [them for them in found if len({self.frame.streams[i].scope for i in them}) > 1]
+        return next(iter(several), next(filter(None, found), list[int]()))
+
     def _in_group(
         self, i: int, scope: frozenset[str], columns: dict[int, frozenset[str]], everything: frozenset[str],
         common: frozenset[str], names: dict[frozenset[str], str],
@@ -350,6 +365,14 @@ class Records:
 
     def _number(self, i: int, r: int) -> Range | None:
         """A number of a stream in the unit of its field."""
+        if r not in self.frame.streams[i].values:
+            return None
+        key = i, r, self.reading[i]
+        if key not in self.frame.numbers:
+            self.frame.numbers[key] = self._scaled(i, r)
+        return self.frame.numbers[key]
+
+    def _scaled(self, i: int, r: int) -> Range | None:
         stream, meaning = self.frame.streams[i], self.reading[i]
         num = stream.values.get(r)
         if num is None:
@@ -374,7 +397,7 @@ class Records:
         role = self.shared.roles[r]
         if role == "base" and {"base", "sd"} <= {reading[i].side for i in members if r in streams[i].values}:
             role = ""  # the columns say the sides
-        record = Record(r, group, role, several=len(self.groups) > 1)
+        record = Record(r, group, role, several=len(self.groups) > 1, tentative=role == "?")
         matched: list[int] | None = None
         for i in members:
             quantity, side = reading[i].quantity, reading[i].side
@@ -383,11 +406,13 @@ class Records:
             here = self._number(i, r)
             if here is not None and here.value <= 0 and quantity in _POSITIVE:
                 here = None
-            if quantity in OF_BASELINE and not side and role not in {"base", "?"}:
+            if quantity in OF_BASELINE and not side and role != "base" and not frame.of_prompt[r]:
                 matched = self.baselines(r) if matched is None else matched
                 self._take_baseline(record, i, matched)
             if here is not None:
                 self._take(record, i, here, side)
+                if role == "sd" and quantity in OF_BASELINE:
+                    self._take_change(record, i)
         if not record.known and not record.positions:
             return None
         if "gamma" not in record.known and role != "base":
@@ -436,6 +461,19 @@ class Records:
             _put(record, name, here, i, COUNTS)
             if quantity in OF_BASELINE and side != "base":
                 record.headings.append(stream.heading)
+
+    def _take_change(self, record: Record, i: int) -> None:
+        """Of a grid on its side: take the change that a column of the upright one gives for this row of it."""
+        quantity, cell = self.reading[i].quantity, self.frame.grid.changes.get(self.frame.streams[i].heading, "")
+        found = numbers(cell) if "speedup" not in record.known and not _SLOWER.search(cell) else []
+        if not found or found[0].unit not in {"x", "%"} or (quantity != "rate" and found[0].unit == "%"):
+            return
+        low, value, high = found[0].lo, found[0].value, found[0].hi
+        if found[0].unit == "%":
+            low, value, high = 1 + low / 100, 1 + value / 100, 1 + high / 100
+        if value > 0:
+            record.known["speedup"], record.origin["speedup"] = Range(low, value, high), i
+            record.speedup_of = "run" if quantity == "wall_time" else "decoding"
 
     def _take_baseline(self, record: Record, i: int, rows: Sequence[int]) -> None:
         """Take the baseline of a number from the rows without speculation."""
