@@ -50,7 +50,9 @@ def exact_streams(grid: Grid) -> Understood | None:
 def _named(head: str) -> tuple[Column | None, float]:
     """The column of a heading, and the factor to its unit that a suffix says."""
     suffix = next((it for it in sorted(_SUFFIXES, key=len, reverse=True) if head.endswith(it)), "")
-    if (column := known_column(_RATE.sub("tps", head))) is not None and column.kind == "rate":
+    name = _RATE.sub("tps", head)
+    column = known_column("baseline_rate" if name == "baseline_tps" else name)
+    if column is not None and column.kind == "rate":
         return column, 1.0
     return known_column(head) or known_column(head.removesuffix(suffix)), _SUFFIXES.get(suffix, 1.0)
 
