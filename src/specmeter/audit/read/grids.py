@@ -354,14 +354,13 @@ def _section(cells: list[str], *, spans: bool) -> str:
 
 
 def _fill_down(rows: list[list[str]]) -> None:
-    """An empty cell of the first two columns is the one above it, where these name what is measured."""
-    for column in range(min(2, len(rows[0]) if rows else 0)):
-        blank = [number for number, row in enumerate(rows) if not row[column]]
-        named = any(row[column] and not is_number(row[column]) for row in rows)
-        repeats = column == 0 or not rows[0][0] or any(rows[number][0] == rows[number - 1][0] for number in blank)
-        if blank and blank[0] > 0 and named and repeats:
+    """An empty first cell is the one above it, where these name what is measured, and an empty second one with it."""
+    merged = [number for number, row in enumerate(rows) if number and not row[0]]
+    for column in (0, 1) if rows and rows[0][0] else (1,) if rows and len(rows[0]) > 2 else ():
+        blank = merged if rows[0][0] else list(range(1, len(rows)))
+        if any(row[column] and not is_number(row[column]) for row in rows) and rows[0][column]:
             for number in blank:
-                rows[number][column] = rows[number - 1][column]
+                rows[number][column] = rows[number][column] or rows[number - 1][column]
 
 
 def _is_heading(above: list[str], cells: list[str], below: list[str]) -> bool:

@@ -170,6 +170,8 @@ def _pairs_of(line: str) -> tuple[str, list[tuple[str, str]]]:
         pair = _KEY.fullmatch(piece)
         while pair and not _is_value(pair[2]) and (inner := _KEY.fullmatch(pair[2])) and _is_value(inner[2]):
             before, pair = [*before, pair[1]], inner
+        if pair and pair[1].count("(") != pair[1].count(")"):
+            pair = None
         if pair and "=" in part and len(NUMBER.sub("", pair[2]).split()) > 1:
             return "", []  # a sentence in which a setting is named
         if pair and (_is_value(pair[2]) or EMPTY.fullmatch(pair[2]) or len(pair[2].split()) < 5):
@@ -316,12 +318,18 @@ def sentences(page: Sequence[str]) -> list[Table]:
     """A paragraph or an item of a list as one row."""
     found: list[Table] = []
     for start, text in _paragraphs(page):
-        text = _FROM_TO.sub(lambda it: f" baseline {it[1]} {it[2] or it[4] or ''}, after {it[3]} {it[4] or ''}", text)
+        text = _FROM_TO.sub(
+            lambda it: f" baseline {it[1]} {it[2] or it[4] or ''}, after {it[3]} {it[4] or it[2] or ''}", text
+        )
         head, cells = [""], [""]
-        for piece in _BREAK.split(text):
-            for words, cell in _numbers_of(piece):
-                head.append(words)
-                cells.append(cell)
+        rate = ""
+        for words, cell in (it for piece in _BREAK.split(text) for it in _numbers_of(piece)):
+            units = [num.unit for num in numbers(cell)]
+            rate = cell if units[0] == "rate" else rate
+            if rate and units[:2] == ["", "x"]:  # `baseline 23 tok/s, with the draft 41 (1.78x)`
+                cell = cell.replace(" (", " t/s (", 1)
+            head.append(words)
+            cells.append(cell)
         nums = [num for cell in cells for num in numbers(cell)]
         if any(num.unit for num in nums) or (_MEASURE.search(text) and ("." in "".join(cells) or len(nums) > 1)):
             place = f"line {start + 1}"

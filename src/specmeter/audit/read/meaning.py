@@ -435,6 +435,8 @@ class Facts:
         units = [num.unit for num in values if num.unit]
         self.unit = max(dict.fromkeys(units), key=units.count) if units else ""
         self.unit_in_cells = bool(self.unit)
+        self.mixed = 0 < 3 * units.count(self.unit) < 2 * len(values)
+        """Most numbers have another unit than the usual one, or none: as in a table on its side."""
         if not self.unit and stream.own:
             found = (unit for unit, pattern in load().heading_units.items() if pattern.search(self.heading))
             self.unit = next(found, "")
@@ -444,7 +446,8 @@ class Facts:
         self.signed = 2 * sum(num.signed for num in values) > len(values)
         self.any_signed = any(num.signed for num in values)
         self.negative = any(num.value < 0 for num in values)
-        self.side = {"before": "base", "after": "sd"}.get(self.slot) or side_of(stream.heading)
+        beside = side_of(self.words) if self.second else ""
+        self.side = {"before": "base", "after": "sd"}.get(self.slot) or beside or side_of(stream.heading)
         self.above, self.rates, self.beside = page.above, page.rates, page.beside
         known = known_column(stream.heading)
         name = re.sub(r"[^a-z0-9]+", "_", stream.heading[:_LIMIT].lower()).strip("_")

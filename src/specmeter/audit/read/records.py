@@ -346,7 +346,8 @@ class Records:
             ]
             for quantities in _ANCHORS
         ]
-        several = [them for them in found if len({self.frame.streams[i].scope for i in them}) > 1]
+        told = ({(self.reading[i].quantity, self.frame.streams[i].scope) for i in them} for them in found)
+        several = [them for them, kinds in zip(found, told, strict=True) if len(kinds) > len({it for it, _ in kinds})]
         return next(iter(several), next(filter(None, found), list[int]()))
 
     def _in_group(
