@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from specmeter.audit.claim import Claim
 from specmeter.audit.judge import rule_claim
 from specmeter.audit.read.options import TableOptions
-from specmeter.audit.read.pages import known_headings
 from specmeter.audit.read.table import read_table
 from specmeter.audit.reading import detect
 from specmeter.errors import UsageError
@@ -412,7 +411,6 @@ def test_an_option_for_a_column_that_is_not_there_is_refused() -> None:
 def test_a_page_that_begins_with_a_badge_is_no_json() -> None:
     page = "[![CI](https://ci.example/badge.svg)](https://ci.example)\n\n| speedup | tau |\n|---|---|\n| 1.2 | 2 |\n"
     assert [(claim.speedup, claim.tau) for claim in claims(page)] == [(1.2, 2.0)]
-    assert known_headings(page) == 2
     with pytest.raises(UsageError, match="not JSON"):
         claims('[{"speedup": 1.2, "tau": }]')
 

@@ -310,7 +310,10 @@ _APART = re.compile(
 )
 _BREAK = re.compile(r"(?<=[a-z\d%)*])[.;!。；]\s+|(?<=[^\W\d_])\.\s+|\s—\s|\s;\s", re.I)
 _TOGETHER = re.compile(r"\s*(?:/|of|out of|of the|±|→|–|-|to)\s*|\s?(?:\w{1,12} )?\(", re.I)
+_FOR = re.compile(r"(?<=\w)\s(?:for|at|with|using|when|on)\s", re.I)
 _AROUND = 60
+_WRAPPED = 100
+"""Characters of a line, at most, in a text whose lines are broken where they are full."""
 _MEASURE = re.compile(r"accept|\brate|length|speed|\btok|接受|τ|\btau\b", re.I)
 
 
@@ -350,6 +353,8 @@ def _paragraphs(page: Sequence[str]) -> Iterator[tuple[int, str]]:
             len(nums := numbers(it)) > 2 and any(num.unit for num in nums) for it in told[1:]
         )
         short = len(part) > 1 and all(len(it) < 60 for it in part)
+        rich = all(len(nums := numbers(it)) > 2 and any(num.unit for num in nums) for it in told)
+        alone |= rich and max(map(len, part), default=0) > _WRAPPED
         alone |= short and all(len(nums := numbers(it)) > 1 and any(num.unit for num in nums) for it in told)
         if (alone and len(told) > 2) or sum(map(len, part)) > MAX_TEXT:
             yield from ((at + index, it) for index, it in enumerate(part) if it)
@@ -376,6 +381,8 @@ def _numbers_of(piece: str) -> Iterator[tuple[str, str]]:
         # Words between two numbers belong to the first up to a comma or `vs`, then to the second.
         between = piece[end:start]
         cut = _APART.search(between) if index else None
+        if cut is None and index and not re.search(r"[^\W\d_]", cuts[-1][1]):
+            cut = _FOR.search(between)  # `1.9 accept length for draft 2`
         if index == 0:
             cuts.append(("", between))
         elif piece[start : start + 1] == "(":
@@ -388,7 +395,8 @@ def _numbers_of(piece: str) -> Iterator[tuple[str, str]]:
     setting = ""
     for (start, end), (_, before), (after, _) in zip(spans, cuts, cuts[1:], strict=False):
         first = numbers(piece[start:end])[0]
-        if not re.search(r"[^\W\d_]", before + after) and first.unit in RESULTS:
+        is_speed = first.unit in {"rate", "ms"} and setting
+        if not re.search(r"[^\W\d_]", before if is_speed else before + after) and first.unit in RESULTS:
             # `MTP n=4 41 t/s`, `MTP (n=4) 41 t/s`: both numbers are of MTP.
             aside = _ASIDE.search(piece[max(0, start - 200) : start])
             before = NUMBER.split(aside[1])[-1] if aside else setting

@@ -362,7 +362,7 @@ def streams_of(grid: Grid, chosen: Mapping[str, str] | None = None) -> list[Stre
             name = (chosen or {}).get(column_name(heading, "" if own else slot))
             known = column_named(name) or column_named("condition") if name else canonical(heading) if own else None
             stream = Stream(at, slot, heading, values, scope_of(heading), own=own, known=known)
-            facts = Facts(stream, page, several=len(slots) > 1, nested=_nested(slots))
+            facts = Facts(stream, page, several=len(slots) > 1, nested=_nested(slots), factor="x" in slots)
             stream.mean = load().patterns["mean"].search(facts.said) is not None
             stream.candidates = candidates(facts)
             out.append(stream)
@@ -414,6 +414,8 @@ class Page:
         words = [cell for row in grid.rows[:12] for cell in row if not is_number(cell)]
         self.words = " ".join([grid.context[-2000:], *words])
         self.rates = any("tokps" in norm(heading) for heading in grid.head)
+        self.times = any(load().patterns["times"].search(norm(heading)) for heading in grid.head)
+        self.rows = len(grid.rows)
         columns = range(len(grid.head))
         self.beside = " ; ".join(norm(heading) for heading in grid.head[:64])
         self.ones = any(all(re.fullmatch(r"1(\.0*)?x?", row[at]) for row in grid.rows) for at in columns)
@@ -422,7 +424,7 @@ class Page:
 class Facts:
     """What tests ask about a stream, by the names in `meanings.toml`."""
 
-    def __init__(self, stream: Stream, page: Page, *, several: bool, nested: bool) -> None:
+    def __init__(self, stream: Stream, page: Page, *, several: bool, nested: bool, factor: bool) -> None:
         self.stream, self.page, self.slot, self.own = stream, page, stream.slot.rstrip("23456789"), stream.own
         self.second = not stream.own and self.slot not in {"den", "after"}
         values = list(stream.values.values())
@@ -448,10 +450,14 @@ class Facts:
         self.whole = all(num.value.is_integer() for num in values)
         self.signed = 2 * sum(num.signed for num in values) > len(values)
         self.any_signed = any(num.signed for num in values)
+        self.constant = len(values) == page.rows and len({num.value for num in values}) == 1
+        self.factor = stream.own and factor
+        """Whether a factor stands behind it: `41 (1.78x)`."""
         self.negative = any(num.value < 0 for num in values)
         beside = side_of(self.words) if self.second else ""
         self.side = {"before": "base", "after": "sd"}.get(self.slot) or beside or side_of(stream.heading)
-        self.above, self.rates, self.beside = page.above, page.rates, page.beside
+        self.above, self.rates, self.beside, self.times = page.above, page.rates, page.beside, page.times
+        self.prose = page.kind == "prose"
         known = known_column(stream.heading)
         name = re.sub(r"[^a-z0-9]+", "_", stream.heading[:_LIMIT].lower()).strip("_")
         self.label = name in load().conditions or (known is not None and known.kind == "text")
@@ -589,8 +595,13 @@ def _scales(quantity: str, facts: Facts) -> list[tuple[float, float]]:
             return [(60000.0, 0.0)]
         seconds = texts["seconds"].search(facts.heading) and not texts["milliseconds"].search(facts.heading)
         return [(1000.0 if seconds else 1.0, 0.0)]
-    if quantity in {"gain", "time_change"}:
+    if quantity == "gain":
         return [(0.01, 0.0)]
+    if quantity == "time_change":
+        if facts.unit == "x" or (facts.unit != "%" and not facts.negative and facts.middle < 5):
+            return [(1.0, 0.0)]
+        lower = texts["lower"].search(facts.heading) is not None
+        return [(0.01, 0.0)] if facts.any_signed else [(-0.01, 0.0 if lower else 1.5), (0.01, 6.0 if lower else 3.0)]
     if quantity == "relative":
         return [(0.01 if facts.middle > 20 else 1.0, 0.0)]
     if quantity in {"acceptance", "position"}:

@@ -244,7 +244,7 @@ class Records:
                 length = stream.values.get(r)
                 if length is not None and length.value == 0 and roles[r] != "sd":
                     roles[r] = "base"
-                elif length is not None and length.value > 0 and not roles[r]:
+                elif length is not None and length.value > 0 and not self.frame.of_prompt[r] and roles[r] != "base":
                     roles[r] = "sd"
                 elif length is None and not roles[r] and not self.frame.method:
                     cell = self.frame.grid.rows[r][stream.column]
@@ -436,6 +436,7 @@ class Records:
             if quantity == "gain":
                 here = Range(1 + here.low, 1 + here.value, 1 + here.high)
             elif quantity == "time_change":
+                here = here.plus(-1) if meaning.scale == 1 else here  # a ratio of times
                 if here.low <= -1:
                     return
                 here = Range(1 / (1 + here.high), 1 / (1 + here.value), 1 / (1 + here.low))
