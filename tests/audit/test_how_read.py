@@ -8,10 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from specmeter.audit.claim import ColumnRead
+from specmeter.audit.claim import Claim, ColumnRead
 from specmeter.audit.read.options import TableOptions, table_options
 from specmeter.audit.reading import Audit, read_rows, rule
 from specmeter.errors import UsageError
+from specmeter.messages import Message
 from specmeter.show import audit_report
 from specmeter.show.terminal.report import print_report
 
@@ -66,8 +67,9 @@ def test_the_headline_names_speeds_and_rows_that_were_not_read(
     audit: Audit, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert printed([audit], capsys).startswith("a.md (table): 1 row: 1 possible; speeds not read: Peak tok/s\n")
-    broken = rule(read_rows([{"speedup": "1.9", "gamma": 4.5}, {"speedup": 1.2, "gamma": 4}], TableOptions()), "b", "t")
-    assert str(broken.summary).startswith("2 rows: 1 undecided, 1 not read")
+    claims = list(read_rows([{"speedup": "1.9", "gamma": 4}], TableOptions()))
+    claims.append(Claim(source="b", row="line 2", problem=Message("unread.json.no_object")))
+    assert str(rule(claims, "b", "table").summary) == "2 rows: 1 undecided, 1 not read"
 
 
 def test_json_has_all_columns(audit: Audit) -> None:

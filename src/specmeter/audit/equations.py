@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from specmeter.audit.claim import Claim, Range, joined, length_binds, may_be_tree, printed
 from specmeter.messages import Message, Value
@@ -32,13 +33,13 @@ class Law:
 
 
 LAWS = {
-    "rate-of-token-time": Law(1.02, 1.12, 1.2),
+    "rate-of-token-time": Law(1.02, 1.12, 1.2, learned=True),
+    "rate-within-token-time": Law(1.02, 1.12, 1.2),
     "rate-of-load": Law(1.015, 1.06, 1.1, learned=True),
     "rate-of-time": Law(1.015, 1.06, 1.25),
     "rate-of-run": Law(1.015, 1.06, 1.25, learned=True),
     "token-time": Law(1.015, 1.06, 1.25),
-    "rate-of-steps": Law(1.02, 1.1, 1.16),
-    "rate-of-step-time": Law(1.03, 1.12, 1.2),
+    "rate-of-steps": Law(1.03, 1.12, 1.2),
     "acceptance-of-counts": Law(1.0, 1.0, math.inf, counts=True),
     "tau-of-counts": Law(1.012, 1.05, 1.28, counts=True),
     "tau-of-tokens": Law(1.03, 1.12, 1.28),
@@ -56,8 +57,7 @@ LAWS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Equation:
+class Equation(NamedTuple):
     """One equation, with the numbers of a row put in."""
 
     law: str
@@ -70,8 +70,9 @@ class Equation:
     far: float
     gap: float
     """Least factor between the two sides, 1 or more."""
-    values: Mapping[str, Value]
-    """Terms of its line besides `left` and `right`."""
+    known: Mapping[str, Range]
+    more: Mapping[str, Value]
+    """Terms of its line besides `left`, `right` and the known numbers."""
 
     @property
     def holds(self) -> bool:
@@ -80,8 +81,14 @@ class Equation:
 
     @property
     def learned(self) -> bool:
-        """Whether a breach counts only where the other rows of the table keep the law."""
-        return LAWS[self.law].learned
+        """Whether it need not hold so far, but for what the other rows of the table keep."""
+        law = LAWS[self.law]
+        return law.learned or (self.holds and self.far > law.far)
+
+    def fails(self, kept: Collection[str]) -> bool:
+        """Whether it contradicts its row. In a table whose other rows keep its law, being a mean is no excuse."""
+        law = LAWS[self.law]
+        return self.gap > law.far if self.law in kept else not (self.holds or law.learned)
 
     @property
     def of_speedup(self) -> bool:
@@ -105,7 +112,8 @@ class Equation:
     @property
     def line(self) -> Message:
         """The arithmetic."""
-        return Message(f"equation.{self.law}", left=self.left.value, right=self.right.value, **self.values)
+        terms = {name: self.known[name].value for name in self.fields[1:] if name in self.known}
+        return Message(f"equation.{self.law}", left=self.left.value, right=self.right.value, **{**terms, **self.more})
 
 
 def apart(a: Range, b: Range) -> float:
@@ -129,7 +137,7 @@ def equations(
 ) -> Iterator[Equation]:
     """Every equation between these numbers.
 
-    Keys of `known` are fields of `Claim`, `steps_per_s`, and `baseline_` + `token_ms`, `predicted_ms`, `predicted_n`.
+    Keys of `known` are fields of `Claim`, `steps_per_s`, `baseline_token_ms` and `baseline_predicted_ms`.
     `positions` are acceptance per draft position, `averaged` the names of means, `runs` the generations summed up.
     `window`: definition of the rate, as in `Claim`. `elsewhere`: where a baseline of another row is. `busy`: several
     requests at once, though `concurrency` may not say how many. `chain`: drafts are chains of at most gamma tokens.
@@ -138,11 +146,13 @@ def equations(
     row = _Row({name: it for name, it in known.items() if it.value > 0 or name in _MAY_BE_ZERO}, averaged, runs)
     load = row.get("concurrency")
     busy = busy or (load is not None and load.value > 1)
-    for side in ("", "baseline_"):
-        yield from _of_rate(row, side, busy)
-        yield from _of_time(row, side, busy, window)
+    for field, each in (("decode_rate", "token_ms"), ("baseline_rate", "baseline_token_ms")):
+        yield from _of_rate(row, field, each, busy)
+    if not busy or window == "with prompt":
+        yield from _of_time(row, busy, window)
     yield from _of_counts(row)
-    yield from _of_steps(row, busy, baseline)
+    if not busy:
+        yield from _of_steps(row, baseline)
     if chain:
         yield from _of_drafts(row, positions)
     if not baseline:
@@ -191,20 +201,18 @@ class _Row:
     """The numbers of a row."""
 
     def __init__(self, known: Mapping[str, Range], averaged: Collection[str], runs: int) -> None:
-        self.get, self.averaged, self.runs = known.get, averaged, runs
+        self.known, self.get, self.averaged, self.runs = known, known.get, averaged, runs
 
-    def equation(
-        self, law: str, left: Range, right: Range, *fields: str, far: float = 0.0, **values: Value
-    ) -> Equation:
-        """One equation. `values` are terms of its line."""
+    def equation(self, law: str, left: Range, right: Range, *fields: str, far: float = 0.0, **more: Value) -> Equation:
+        """One equation."""
         terms = LAWS[law]
         means = self.averaged and not set(fields).isdisjoint(self.averaged)
         far = terms.of_means if means else far or terms.far
-        return Equation(law, left, right, fields, far, apart(left, right), values)
+        return Equation(law, left, right, fields, far, apart(left, right), self.known, more)
 
-    def tokens(self, name: str = "predicted_n") -> list[Range]:
-        """A count of tokens, with and without the first of each generation; none if it is too small to say much."""
-        count = self.get(name)
+    def tokens(self) -> list[Range]:
+        """The tokens with and without the first of each generation; none if they are too few to say much."""
+        count = self.get("predicted_n")
         if count is None or count.value <= _FEW:
             return []
         return [count, count.plus(-self.runs)] if count.low > self.runs else [count]
@@ -215,6 +223,8 @@ _MAY_BE_ZERO = frozenset({"accepted", "acceptance", "gamma", "prompt_n"})
 _SERVED = 1.6
 """Factor above the rate of its time per token from which on a rate is that of several requests, if nothing says so."""
 _FEW = 8
+_SHORTER = 1.15
+"""Factor by which drafts that end early may lower tau where the other rows' drafts have full length."""
 _ELSEWHERE = 1.08
 """`Law.far` of a speedup over a baseline of another row."""
 TOLERANCE = 0.002
@@ -223,99 +233,88 @@ ROUNDED = 0.005
 """By which a share may miss its counts."""
 
 
-def _of_rate(row: _Row, side: str, busy: bool) -> Iterator[Equation]:
-    field, load = f"{side}rate" if side else "decode_rate", row.get("concurrency")
-    rate, each = row.get(field), row.get(f"{side}token_ms")
+def _of_rate(row: _Row, field: str, each_field: str, busy: bool) -> Iterator[Equation]:
+    rate, each, load = row.get(field), row.get(each_field), row.get("concurrency")
     if rate is None or each is None:
         return
-    made, fields = _per_s(_ONE, each), (field, f"{side}token_ms")
-    if not busy:
-        found = row.equation("rate-of-token-time", rate, made, *fields, each=each.value)
-        if found.holds or load is not None or rate.low < _SERVED * made.high:
-            yield found
-    elif load is not None:
-        values = {"load": load.value, "each": each.value}
-        yield row.equation("rate-of-load", rate, made.by(load), *fields, "concurrency", **values)
+    made, fields, term = _per_s(_ONE, each), (field, each_field), each.value
+    if busy and load is not None:
+        yield row.equation("rate-of-load", rate, made.by(load), *fields, "concurrency", each=term)
+    elif not busy and (load is not None or rate.low < _SERVED * made.high):
+        within = row.equation("rate-within-token-time", rate, Range(0.0, made.value, made.high), *fields, each=term)
+        yield row.equation("rate-of-token-time", rate, made, *fields, each=term) if within.holds else within
 
 
-def _of_time(row: _Row, side: str, busy: bool, window: str) -> Iterator[Equation]:
+def _of_time(row: _Row, busy: bool, window: str) -> Iterator[Equation]:
     """Tokens over time. A rate between that of decoding and that of the whole run may be of another part of it."""
-    rate, each = row.get(f"{side}rate" if side else "decode_rate"), row.get(f"{side}token_ms")
-    counts, decode, wall = row.tokens(f"{side}predicted_n"), row.get(f"{side}predicted_ms"), row.get(f"{side}wall_ms")
-    if not counts or (busy and window != "with prompt"):
-        return
-    fields = (f"{side}predicted_n", f"{side}predicted_ms", f"{side}wall_ms")
-    if each is not None and decode is not None and not busy:
-        made, count = min([(decode.over(it), it) for it in counts], key=lambda way: apart(each, way[0]))
-        values = {"tokens": count.value, "predicted_ms": decode.value}
-        yield row.equation("token-time", each, made, f"{side}token_ms", *fields[:2], **values)
+    fields = ("decode_rate", "predicted_n", "predicted_ms", "wall_ms")
+    rate, counts, decode, wall = row.get("decode_rate"), row.tokens(), row.get("predicted_ms"), row.get("wall_ms")
+    each, prompt_n, prompt_ms = row.get("token_ms"), row.get("prompt_n"), row.get("prompt_ms")
+    if each is not None and counts and decode is not None and not busy:
+        made = min((decode.over(it) for it in counts), key=lambda it: apart(each, it))
+        yield row.equation("token-time", each, made, "token_ms", *fields[1:3])
+    open_window = window == "unknown"
     ways: list[tuple[Range, Range]] = []
-    prompt_n, prompt_ms = (None, None) if side else (row.get("prompt_n"), row.get("prompt_ms"))
     if decode is not None and window != "with prompt":
         ways += [(count, decode) for count in counts]
-    for time in (wall, decode.sum(prompt_ms) if decode is not None and prompt_ms is not None else None):
-        if time is not None and (window == "unknown" or (time is wall and window == "with prompt")):
-            ways += [(counts[0], time), *([(counts[0].sum(prompt_n), time)] if prompt_n is not None else [])]
-    if decode is None and wall is not None and prompt_ms is not None and window == "unknown":
-        if wall.low > prompt_ms.high:  # what is left of the run
-            left = Range(wall.low - prompt_ms.high, wall.value - prompt_ms.value, wall.high - prompt_ms.low)
-            ways.append((counts[0], left))
+    whole = [wall] if wall is not None and (open_window or window == "with prompt") else []
+    if decode is not None and prompt_ms is not None and open_window:
+        whole.append(decode.sum(prompt_ms))
+    for time in whole:
+        ways += [(it, time) for it in (*counts[:1], *([counts[0].sum(prompt_n)] if counts and prompt_n else []))]
+    if decode is None and wall is not None and prompt_ms is not None and wall.low > prompt_ms.high and open_window:
+        left = Range(wall.low - prompt_ms.high, wall.value - prompt_ms.value, wall.high - prompt_ms.low)
+        ways += [(count, left) for count in counts[:1]]
     if rate is None or not ways:
         return
     rates = [_per_s(tokens, time) for tokens, time in ways]
     nearest = min(range(len(ways)), key=lambda n: apart(rate, rates[n]))
     made, (tokens, time) = rates[nearest], ways[nearest]
-    values = {"tokens": tokens.value, "seconds": time.value / 1e3}
-    field = f"{side}rate" if side else "decode_rate"
-    if window == "unknown" and decode is None:
-        yield row.equation("rate-of-run", rate, made, field, *fields[::2], **values)
-    if window == "unknown" and apart(rate, made) > 1 + TOLERANCE:
-        most = math.inf if decode is None else max(it.high for it in rates)
-        made = Range(min(it.low for it in rates), made.value, most)
-    if decode is not None or window != "unknown" or math.isinf(made.high):
-        yield row.equation("rate-of-time", rate, made, field, *fields, **values)
+    terms = {"tokens": tokens.value, "seconds": time.value / 1e3}
+    if open_window and decode is None:
+        yield row.equation("rate-of-run", rate, made, *fields[:2], "wall_ms", **terms)
+        made = Range(min(it.low for it in rates), made.value, math.inf)
+    elif open_window and apart(rate, made) > 1 + TOLERANCE:
+        made = Range(min(it.low for it in rates), made.value, max(it.high for it in rates))
+    yield row.equation("rate-of-time", rate, made, *fields, **terms)
 
 
 def _of_counts(row: _Row) -> Iterator[Equation]:
     accepted, drafted, steps, forwards = (row.get(it) for it in ("accepted", "drafted", "steps", "target_forwards"))
     share, tau, tokens = row.get("acceptance"), row.get("tau"), row.tokens()
     if share is not None and accepted is not None and drafted is not None:
-        values = {"accepted": accepted.value, "drafted": drafted.value}
         made = accepted.over(drafted)
         made = Range(made.low - ROUNDED, made.value, made.high + ROUNDED)
-        yield row.equation("acceptance-of-counts", share, made, "acceptance", "accepted", "drafted", **values)
+        yield row.equation("acceptance-of-counts", share, made, "acceptance", "accepted", "drafted")
     if tau is None or steps is None:
         return
     if accepted is not None:
-        values = {"accepted": accepted.value, "steps": steps.value}
         made = accepted.over(steps).plus(1)
         if tokens and forwards is not None:  # some forwards may have had nothing to verify
             other = tokens[-1].over(forwards)
             made = Range(min(made.low, other.low), made.value, max(made.high, other.high))
-        yield row.equation("tau-of-counts", tau, made, "tau", "accepted", "steps", **values)
+        yield row.equation("tau-of-counts", tau, made, "tau", "accepted", "steps")
     elif tokens:
-        values = {"tokens": tokens[0].value, "steps": steps.value}
         made = min((it.over(steps) for it in tokens), key=lambda it: apart(tau, it))
-        yield row.equation("tau-of-tokens", tau, made, "tau", "predicted_n", "steps", **values)
+        yield row.equation("tau-of-tokens", tau, made, "tau", "predicted_n", "steps")
 
 
-def _of_steps(row: _Row, busy: bool, baseline: bool) -> Iterator[Equation]:
+def _of_steps(row: _Row, baseline: bool) -> Iterator[Equation]:
     rate, tau = row.get("decode_rate"), row.get("tau") or (_ONE if baseline else None)
-    if rate is None or tau is None or busy:
-        return
-    if (per_s := row.get("steps_per_s")) is not None:
-        values = {"tau": tau.value, "steps_per_s": per_s.value}
-        yield row.equation("rate-of-steps", rate, tau.by(per_s), "decode_rate", "tau", "steps_per_s", **values)
-    if (each := row.get("step_ms")) is not None:
-        values = {"tau": tau.value, "each": each.value}
-        yield row.equation("rate-of-step-time", rate, _per_s(tau, each), "decode_rate", "tau", "step_ms", **values)
+    for field in ("step_ms", "steps_per_s"):
+        if rate is not None and tau is not None and (step := row.get(field)) is not None:
+            made = _per_s(tau, step) if field == "step_ms" else tau.by(step)
+            each = step.value if field == "step_ms" else 1e3 / step.value
+            yield row.equation("rate-of-steps", rate, made, "decode_rate", field, "tau", tau=tau.value, each=each)
 
 
 def _of_drafts(row: _Row, positions: Sequence[Range]) -> Iterator[Equation]:
     tau, share, gamma = row.get("tau"), row.get("acceptance"), row.get("gamma")
     if tau is not None and share is not None and gamma is not None and gamma.value > 0:
-        made, values = share.by(gamma).plus(1), {"acceptance": share.value, "gamma": gamma.value}
-        yield row.equation("tau-of-acceptance", tau, made, "tau", "acceptance", "gamma", **values)
+        made = share.by(gamma).plus(1)
+        found = row.equation("tau-of-acceptance", tau, made, "tau", "acceptance", "gamma")
+        if tau.low > made.high or not LAWS[found.law].near < found.gap <= _SHORTER:
+            yield found
     if len(positions) < 2:
         return
     first, later = max(pairwise(positions), key=lambda pair: pair[1].low / max(pair[0].high, 1e-9))
@@ -344,11 +343,9 @@ def _of_speedup(row: _Row, speedup_of: str, elsewhere: str, busy: bool) -> Itera
         if with_drafts is None or without is None:
             continue
         made = with_drafts.over(without) if fast == "decode_rate" else without.over(with_drafts)
-        values: dict[str, Value] = {fast: with_drafts.value, slow: without.value, "where": ""}
-        if elsewhere:
-            values["where"] = Message("audit.with_baseline", baseline=elsewhere)
+        where = Message("audit.with_baseline", baseline=elsewhere) if elsewhere else ""
         far = _ELSEWHERE if elsewhere else 0.0
-        found = row.equation(law, speedup or made, made, "speedup", fast, slow, far=far, **values)
+        found = row.equation(law, speedup or made, made, "speedup", fast, slow, far=far, where=where)
         if law == "speedup-of-run":
             of_run = found
         else:
@@ -364,7 +361,7 @@ def _of_speedup(row: _Row, speedup_of: str, elsewhere: str, busy: bool) -> Itera
         yield best
     elif speedup is not None and best is None and of_run is not None:
         made = Range(min(1.0, of_run.right.low), of_run.right.value, math.inf)
-        yield replace(of_run, right=made, gap=apart(speedup, made))
+        yield of_run._replace(right=made, gap=apart(speedup, made))
     for a, b in pairwise(ratios):
         found = row.equation("rates-and-times", a.right, b.right, *a.fields[1:], *b.fields[1:])
         if found.holds or not busy:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any
 
 from specmeter.audit.claim import Claim, Range, claim_of, drafts_of_vllm, family_by_name, mixture_of_experts
-from specmeter.audit.read.meaning import Stream, in_english, is_plain, known_column, norm
+from specmeter.audit.read.meaning import in_english, is_plain, known_column, norm
+from specmeter.audit.read.readings import OF_SPEEDUP
 from specmeter.audit.read.records import Frame, Record
 from specmeter.messages import Message
 from specmeter.theory.catalogue import devices as catalogue
@@ -20,6 +21,7 @@ _COUNTS = frozenset({
 })  # fmt: skip
 _FEW = 50
 """A mean of counts below this is not rounded to a count."""
+_OF_RATES = frozenset({"decode_rate", "token_ms", "predicted_ms", "wall_ms"})
 _NOT_IN_LABEL = frozenset({
     "source_document", "source_place", "claim_notes", "rate_window", "reference", "architecture",
 })  # fmt: skip
@@ -46,7 +48,7 @@ _AVERAGED = {"speedup", "acceptance", "tau", "decode_rate", "baseline_rate"}
 
 def claim_from(record: Record, frame: Frame, texts: Mapping[str, str], **given: Any) -> Claim:
     """The claim of a record. `texts`: name of a column of texts -> cell; `given`: source, row, notes and the like."""
-    fields = _numbers(record, frame.streams)
+    fields = _numbers(record, frame, given.get("kept", ()))
     words, context = frame.label[record.row], frame.grid.context
     said = " ".join([words, *record.headings, record.group])
     label = _label(texts, frame, record)
@@ -63,6 +65,9 @@ def claim_from(record: Record, frame: Frame, texts: Mapping[str, str], **given: 
         fields.pop("gamma", None)
     if _SYNTHETIC.search(context) or _is_synthetic(frame, record.row):
         fields["synthetic"] = method != "none"
+    window = texts.get("rate_window") or "unknown"
+    if {"arm_id", "prompt_id"} <= set(frame.grid.head):  # a request of `specmeter export`
+        fields["runs"], window = 1, "all but the first"
     if _YES.match(texts.get("draft_elsewhere", "")):
         fields["draft_elsewhere"] = True
     if "experts" not in fields:
@@ -81,13 +86,18 @@ def claim_from(record: Record, frame: Frame, texts: Mapping[str, str], **given: 
         engine=texts.get("engine"), device=device, document=texts.get("source_document"),
         conditions=_conditions(frame, record, texts), notes=tuple(dict.fromkeys(notes)),
         positions=tuple(it.value for it in record.positions), speedup_of=record.speedup_of,
-        window=texts.get("rate_window") or "unknown", baseline_from=_from(record, frame), **fields, **given,
+        window=window, baseline_from=_from(record, frame, fields), **fields, **given,
     )  # fmt: skip
 
 
-def _numbers(record: Record, streams: Sequence[Stream]) -> dict[str, Any]:
+def _numbers(record: Record, frame: Frame, kept: Collection[str]) -> dict[str, Any]:
     """Fields of a claim with their rounding."""
+    streams = frame.streams
     known = dict(record.known)
+    if record.tentative and OF_SPEEDUP.isdisjoint(kept):
+        known = {name: it for name, it in known.items() if name in record.own or not name.startswith("baseline_")}
+    if record.apart and OF_SPEEDUP.isdisjoint(kept):
+        known = {name: it for name, it in known.items() if name not in _OF_RATES and not name.startswith("baseline_")}
     known.pop("speedup_again", None)
     known.pop("steps_per_s", None)
     for plain, each, name in (
@@ -115,7 +125,7 @@ def _numbers(record: Record, streams: Sequence[Stream]) -> dict[str, Any]:
     if "acceptance" not in fields and known.get("drafted") and "accepted" in known and known["drafted"].value > 0:
         fields["acceptance"] = known["accepted"].value / known["drafted"].value
     fields["rounding"] = rounding
-    means = {name for name, i in record.origin.items() if streams[i].mean}
+    means = {name for name, i in record.origin.items() if frame.mean[i]}
     fields["averaged"] = tuple(name for name in known if name in means & _AVERAGED)
     fields["pooled"] = tuple(
         name for name in ("acceptance", "tau", "speedup")
@@ -166,8 +176,8 @@ def _conditions(frame: Frame, record: Record, texts: Mapping[str, str]) -> dict[
     return {name: text for name, text in found.items() if text not in named}
 
 
-def _from(record: Record, frame: Frame) -> str | None:
-    if not record.baselines or "baseline_rate" in record.own:
+def _from(record: Record, frame: Frame, fields: Mapping[str, Any]) -> str | None:
+    if not record.baselines or "baseline_rate" in record.own or "baseline_rate" not in fields:
         return None
     if len(record.baselines) == 1:
         return frame.grid.places[record.baselines[0]]

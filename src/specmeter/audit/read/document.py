@@ -162,7 +162,7 @@ def _as_object(item: object) -> dict[str, object] | Message:
     return item if isinstance(item, dict) else Message("unread.json.no_object")  # pyright: ignore
 
 
-def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """An object; raises `UnreadableError` where one key has two values: which of them holds is not to be guessed."""
     found = dict(pairs)
     if len(found) < len(pairs):
@@ -177,7 +177,7 @@ def parse_json(text: str) -> object:
     if len(text) > MAX_BYTES:
         return Message("unread.json.long")
     try:
-        value: object = json.loads(text, object_pairs_hook=_without_repeats)
+        value: object = json.loads(text, object_pairs_hook=without_repeats)
     except json.JSONDecodeError as error:
         return Message("unread.json.syntax", why=error.msg, line=error.lineno, column=error.colno)
     except UnreadableError as error:

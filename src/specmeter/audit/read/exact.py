@@ -47,8 +47,10 @@ def exact_streams(grid: Grid) -> Understood | None:
 def _named(head: str) -> tuple[Column | None, float]:
     """The column of a heading, and the factor to its unit that a suffix says."""
     suffix = next((it for it in sorted(_SUFFIXES, key=len, reverse=True) if head.endswith(it)), "")
-    column = known_column(head) or known_column(head.removesuffix(suffix))
-    return column, _SUFFIXES.get(suffix, 1.0)
+    column = known_column(head)
+    if column is not None and column.kind in {"rate", "spread"}:  # `tok_s` has no unit of its own behind it
+        return column, 1.0
+    return column or known_column(head.removesuffix(suffix)), _SUFFIXES.get(suffix, 1.0)
 
 
 def _meaning(column: Column, scale: float) -> Meaning:

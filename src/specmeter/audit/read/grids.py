@@ -52,6 +52,8 @@ class Grid:
     """Layout: `markdown`, `csv`, `html`, `latex`, `json`, `gaps`, `keys`, `list`, `prose`; ` turned` behind it."""
     sections: list[str] = field(default_factory=list[str])
     """Of each row, the line above it that holds for all rows up to the next such line."""
+    changes: dict[str, str] = field(default_factory=dict[str, str])
+    """Of a grid on its side: heading -> the cell that says how it changed from one row to the other."""
     faults: list[tuple[str, Message]] = field(default_factory=list[tuple[str, Message]])
     """(where, why): rows that could not be read."""
 
@@ -93,7 +95,7 @@ def _line(grid: Grid) -> int:
 
 _PAGE = 2**21
 """Characters of a page without tables."""
-_ENOUGH = 0.33
+_ENOUGH = 0.25
 """Share of the numbers of a text that a layout must have in cells."""
 
 
@@ -111,13 +113,20 @@ def _unmarked(text: str, page: list[str], path: Path) -> list[Grid]:
     pasted = _built(tables, path)
     if not pasted and re.match(r"\s*(?:\[\s*)?\{\s*(?:\"|$)", text):  # JSON that is broken says where
         json_grids.read_json(text, path)
-    whole = _counted([clean(line, MAX_TEXT) for line in page[:_MOST_COUNTED]])
+    found = list(pasted)
+    whole = left = _counted([clean(line, MAX_TEXT) for line in page[:_MOST_COUNTED]])
     for layout in (lines.gaps, lines.pairs, lines.items):
-        found = _built(layout(page), path)
-        cells = _counted([it for grid in found for row in grid.rows[:_MOST_COUNTED] for it in row if is_number(it)])
-        if found and (whole & cells).total() >= _ENOUGH * whole.total():
-            return sorted([*pasted, *found], key=_line)
-    return sorted([*pasted, *_built(lines.sentences(page), path)], key=_line)
+        tables = layout(page)
+        told = _built(tables, path)
+        cells = _counted([it for grid in told for row in grid.rows[:_MOST_COUNTED] for it in row if is_number(it)])
+        if told and (left & cells).total() >= _ENOUGH * left.total():
+            found += told
+            for number in set[int]().union(*(table.used for table in tables)):
+                page[number - 1] = ""
+            left = left - cells  # not in place: it is the whole at first
+    if len(found) == len(pasted) or 2 * left.total() >= whole.total():
+        found += _built(lines.sentences(page), path)
+    return sorted(found, key=_line)
 
 
 _MOST_COUNTED = 2_000
@@ -236,6 +245,9 @@ def _delimited(page: list[tuple[int, str]], path: Path, marks: str = "\t;,") -> 
         return
 
 
+_CLOCK = re.compile(r"\d\d:\d\d")
+
+
 def _pasted_csv(page: list[str], path: Path) -> Iterator[Table]:
     """The same from the first line on that has as many fields as most."""
     for mark in "\t;,":
@@ -244,13 +256,15 @@ def _pasted_csv(page: list[str], path: Path) -> Iterator[Table]:
         if lines_of_it < 2 or 5 * lines_of_it < 4 * counts.total():
             continue
         first = next(number for number, line in enumerate(page) if line.count(mark) == usual)
+        if _CLOCK.search(page[first][:MAX_TEXT]):
+            continue
         below = [(number, line) for number, line in enumerate(page[first:], start=first + 1) if line.strip()]
         if 5 * lines_of_it < 4 * len(below) or (usual < 2 and ", " in page[first]) or '"' in page[first]:
             continue
         for table in _delimited(below, path, mark):
-            cells = [cell for _, row in table.rows[:_MOST_COUNTED] for cell in row]
-            numeric = sum(map(is_number, cells))
-            if 4 * numeric >= len(cells) and not any(len(cell.split()) > 12 for cell in cells):
+            rows = [cells for _, cells in table.rows[1:_MOST_COUNTED]]
+            numeric = sum(any(map(is_number, cells)) for cells in rows)
+            if 2 * numeric >= len(rows) and not any(len(cell.split()) > 12 for cells in rows for cell in cells):
                 table.context = "\n".join(page[:first])[-_CONTEXT:].strip()
                 yield table
                 return
@@ -340,14 +354,13 @@ def _section(cells: list[str], *, spans: bool) -> str:
 
 
 def _fill_down(rows: list[list[str]]) -> None:
-    """An empty cell of the first two columns is the one above it, where these name what is measured."""
-    for column in range(min(2, len(rows[0]) if rows else 0)):
-        blank = [number for number, row in enumerate(rows) if not row[column]]
-        named = any(row[column] and not is_number(row[column]) for row in rows)
-        repeats = column == 0 or not rows[0][0] or any(rows[number][0] == rows[number - 1][0] for number in blank)
-        if blank and blank[0] > 0 and named and repeats:
-            for number in blank:
-                rows[number][column] = rows[number - 1][column]
+    """An empty first cell is the one above it, where these name what is measured, and an empty second one with it."""
+    first = rows[0] if rows else []
+    merged = [number for number, row in enumerate(rows) if number and (not row[0] or not first[0])]
+    for column in range(min(2, len(first))):
+        if first[column] and any(row[column] and not is_number(row[column]) for row in rows):
+            for number in merged:
+                rows[number][column] = rows[number][column] or rows[number - 1][column]
 
 
 def _is_heading(above: list[str], cells: list[str], below: list[str]) -> bool:
@@ -377,4 +390,13 @@ def turned(grid: Grid) -> Grid | None:
     rows = [[grid.head[column], *(row[column] for row in grid.rows)] for column in columns]
     places = [f"column {grid.head[column][:60] or column + 1}" for column in columns]
     head = [grid.head[0], *names]
-    return replace(grid, head=head, rows=rows, places=places, kind=f"{grid.kind} turned", sections=[""] * len(rows))
+    change = next((column for column in range(1, len(grid.head)) if column not in columns), None)
+    return replace(
+        grid,
+        head=head,
+        rows=rows,
+        places=places,
+        kind=f"{grid.kind} turned",
+        sections=[""] * len(rows),
+        changes={} if change is None or len(columns) > 2 else {row[0]: row[change] for row in grid.rows},
+    )

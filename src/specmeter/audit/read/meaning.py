@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache
 from importlib import resources
 from typing import Any, Literal
 
-from specmeter.audit.claim import column_name
+from specmeter.audit.claim import column_name, draft_lengths
 from specmeter.audit.read.cells import EMPTY, Num, is_number, numbers
 from specmeter.audit.read.grids import Grid
 
@@ -266,7 +266,7 @@ def side_of(text: str) -> str:
     if sides["base"].search(text):
         weak = sides["weak_base"].search(text) and not sides["strong_base"].search(text)
         return "sd" if weak and sides["sd"].search(re.sub(r"\bwith\b", " ", text, flags=re.I)) else "base"
-    return "sd" if sides["sd"].search(text) else ""
+    return "sd" if sides["sd"].search(text) or any(draft_lengths(text)) else ""
 
 
 def is_plain(text: str) -> bool:
@@ -316,10 +316,13 @@ def column_named(name: str) -> Column | None:
     return found if found is not None and found.name == name else None
 
 
+_RATE = re.compile(r"(?<![a-z])(?:toks?|tokens?|t)_(?:per_)?(?:s|sec|seconds?)(?![a-z])")
+
+
 def known_column(heading: str) -> Column | None:
     """The column of that name or alias, however it is written: of columns of text, and as evidence."""
     words = re.findall(r"[a-z0-9αγτ.]+", in_english(heading[:_LIMIT]).lower())
-    return load().by_name.get("_".join(words))
+    return load().by_name.get(_RATE.sub("tps", "_".join(words)))
 
 
 def canonical(heading: str) -> Column | None:
@@ -336,7 +339,8 @@ def name_of(meaning: Meaning) -> str:
     quantity = "relative" if meaning.quantity == "speedup" and meaning.scale != 1.0 else meaning.quantity
     side = "base" if meaning.side == "base" else ""
     names = [it for it in load().columns if it.quantity == quantity and not it.rival]
-    return next((it.name for it in names if it.side == side), names[0].name if names else IGNORE)
+    names.sort(key=lambda it: (it.side != side, it.name != quantity))
+    return names[0].name if names else IGNORE
 
 
 # --- streams ----------------------------------------------------------------------------------------------------------
@@ -358,7 +362,7 @@ def streams_of(grid: Grid, chosen: Mapping[str, str] | None = None) -> list[Stre
             name = (chosen or {}).get(column_name(heading, "" if own else slot))
             known = column_named(name) or column_named("condition") if name else canonical(heading) if own else None
             stream = Stream(at, slot, heading, values, scope_of(heading), own=own, known=known)
-            facts = Facts(stream, page, several=len(slots) > 1, nested=_nested(slots))
+            facts = Facts(stream, page, several=len(slots) > 1, nested=_nested(slots), factor="x" in slots)
             stream.mean = load().patterns["mean"].search(facts.said) is not None
             stream.candidates = candidates(facts)
             out.append(stream)
@@ -410,6 +414,8 @@ class Page:
         words = [cell for row in grid.rows[:12] for cell in row if not is_number(cell)]
         self.words = " ".join([grid.context[-2000:], *words])
         self.rates = any("tokps" in norm(heading) for heading in grid.head)
+        self.times = any(load().patterns["times"].search(norm(heading)) for heading in grid.head)
+        self.rows = len(grid.rows)
         columns = range(len(grid.head))
         self.beside = " ; ".join(norm(heading) for heading in grid.head[:64])
         self.ones = any(all(re.fullmatch(r"1(\.0*)?x?", row[at]) for row in grid.rows) for at in columns)
@@ -418,7 +424,7 @@ class Page:
 class Facts:
     """What tests ask about a stream, by the names in `meanings.toml`."""
 
-    def __init__(self, stream: Stream, page: Page, *, several: bool, nested: bool) -> None:
+    def __init__(self, stream: Stream, page: Page, *, several: bool, nested: bool, factor: bool) -> None:
         self.stream, self.page, self.slot, self.own = stream, page, stream.slot.rstrip("23456789"), stream.own
         self.second = not stream.own and self.slot not in {"den", "after"}
         values = list(stream.values.values())
@@ -434,6 +440,8 @@ class Facts:
         units = [num.unit for num in values if num.unit]
         self.unit = max(dict.fromkeys(units), key=units.count) if units else ""
         self.unit_in_cells = bool(self.unit)
+        self.mixed = 0 < 3 * units.count(self.unit) < 2 * len(values)
+        """Most numbers have another unit than the usual one, or none: as in a table on its side."""
         if not self.unit and stream.own:
             found = (unit for unit, pattern in load().heading_units.items() if pattern.search(self.heading))
             self.unit = next(found, "")
@@ -442,9 +450,14 @@ class Facts:
         self.whole = all(num.value.is_integer() for num in values)
         self.signed = 2 * sum(num.signed for num in values) > len(values)
         self.any_signed = any(num.signed for num in values)
+        self.constant = len(values) == page.rows and len({num.value for num in values}) == 1
+        self.factor = stream.own and factor
+        """Whether a factor stands behind it: `41 (1.78x)`."""
         self.negative = any(num.value < 0 for num in values)
-        self.side = {"before": "base", "after": "sd"}.get(self.slot) or side_of(stream.heading)
-        self.above, self.rates, self.beside = page.above, page.rates, page.beside
+        beside = side_of(self.words) if self.second else ""
+        self.side = {"before": "base", "after": "sd"}.get(self.slot) or beside or side_of(stream.heading)
+        self.above, self.rates, self.beside, self.times = page.above, page.rates, page.beside, page.times
+        self.prose = page.kind == "prose"
         known = known_column(stream.heading)
         name = re.sub(r"[^a-z0-9]+", "_", stream.heading[:_LIMIT].lower()).strip("_")
         self.label = name in load().conditions or (known is not None and known.kind == "text")
@@ -533,10 +546,18 @@ def candidates(facts: Facts) -> list[Meaning]:
     return list(unique.values())[:MOST]
 
 
+_FIELDS = {"bandwidth": "bandwidth_bytes_per_s", "claimed_bandwidth": "claimed_bandwidth_bytes_per_s"}
+_IN_GIGA = {"bytes": 1e9, "bandwidth": 1e9}
+"""Kinds whose numbers are in GB, or in bytes if they are larger than any of these."""
+_GIGA = 1e6
+
+
 def _certain(column: Column, facts: Facts) -> list[Meaning]:
     """The candidates of a column that is known: its forms, in its own scale."""
     if not column.quantity:
-        return [Meaning(IGNORE, points=6.0)]
+        name = _FIELDS.get(column.name, column.name)
+        scale = _scales("decode_time", facts)[0][0] if column.kind == "time" else _IN_GIGA.get(column.kind, 1.0)
+        return [Meaning(name, scale=1.0 if facts.middle > _GIGA else scale, points=6.0)]
     out: list[Meaning] = []
     for quantity in filter(None, (column.quantity, column.rival)):
         side = column.side or ("" if quantity not in SIDED else facts.side)
@@ -574,8 +595,13 @@ def _scales(quantity: str, facts: Facts) -> list[tuple[float, float]]:
             return [(60000.0, 0.0)]
         seconds = texts["seconds"].search(facts.heading) and not texts["milliseconds"].search(facts.heading)
         return [(1000.0 if seconds else 1.0, 0.0)]
-    if quantity in {"gain", "time_change"}:
+    if quantity == "gain":
         return [(0.01, 0.0)]
+    if quantity == "time_change":
+        if facts.unit == "x" or (facts.unit != "%" and not facts.negative and facts.middle < 5):
+            return [(1.0, 0.0)]
+        lower = texts["lower"].search(facts.heading) is not None
+        return [(0.01, 0.0)] if facts.any_signed else [(-0.01, 0.0 if lower else 1.5), (0.01, 6.0 if lower else 3.0)]
     if quantity == "relative":
         return [(0.01 if facts.middle > 20 else 1.0, 0.0)]
     if quantity in {"acceptance", "position"}:

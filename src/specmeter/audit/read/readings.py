@@ -25,6 +25,11 @@ BROKEN = 2.2
 """Nats against a reading for an equation that fails by more than rounding and means explain."""
 _LEAST, _MOST = -9.0, 14.0
 """What one equation counts in all rows together, at most."""
+OF_SPEEDUP = frozenset({"speedup-of-rates", "speedup-of-token-times", "speedup-of-decoding", "speedup-of-run"})
+"""Laws that show whose baseline a row without speculation is."""
+VERY_SHARP = 3.5
+"""Nats from which on one other row shows that a table keeps a law."""
+_PLAIN = frozenset({"baseline_rate", "baseline_token_ms", "baseline_predicted_ms", "baseline_wall_ms"})
 UNLIKE = 25
 """Factor between typical numbers of two columns, above which they are hardly both rates."""
 MOST_READINGS = 160
@@ -45,8 +50,8 @@ class Scored:
     rows: dict[int, dict[str, float]]
     """Row -> law -> nats for (agreement) and against the reading."""
     sums: dict[str, float] = field(default_factory=dict[str, float])
-    kept: dict[str, dict[int, bool]] = field(default_factory=dict[str, dict[int, bool]])
-    """Law that need not hold -> row -> whether it holds sharply there."""
+    kept: dict[str, dict[int, float]] = field(default_factory=dict[str, dict[int, float]])
+    """Law that need not hold -> row -> how sharply it holds there, in nats."""
 
     def __post_init__(self) -> None:
         for laws in self.rows.values():
@@ -65,8 +70,9 @@ class Scored:
         """Laws that need not hold, and do in nearly all other rows."""
         found: list[str] = []
         for law, rows in self.kept.items():
-            others = [held for r, held in rows.items() if r != row]
-            if len(others) >= 2 and sum(others) >= max(2, len(others) - 1):
+            others = [nats for r, nats in rows.items() if r != row]
+            held = sum(nats > 1 for nats in others)
+            if held >= max(2, len(others) - 1) or (len(others) == 1 and others[0] > VERY_SHARP):
                 found.append(law)
         return tuple(found)
 
@@ -133,7 +139,21 @@ def explained(scored: Scored, streams: Sequence[Stream]) -> float:
         len(stream.values) * meaning.points * share.get(meaning.quantity, 1.0)
         for stream, meaning in zip(streams, scored.reading, strict=True)
     )
-    return points / max(1, sum(len(stream.values) for stream in streams)) + 0.12 * (scored.total - scored.prior)
+    cells = max(1, sum(len(stream.values) for stream in streams))
+    mixed = sum(len(stream.values) for stream in streams if _is_mixed(stream))
+    return (points - MIXED * mixed) / cells + 0.12 * (scored.total - scored.prior)
+
+
+MIXED = 3.0
+"""Points that a number of a column loses whose numbers are not of one kind."""
+
+
+def _is_mixed(stream: Stream) -> bool:
+    """Whether some numbers of a column have a unit and others none, or they differ too much to be of one kind."""
+    units = [num.unit for num in stream.values.values()]
+    sizes = [abs(num.value) for num in stream.values.values() if num.value]
+    bare = units.count("")
+    return 0 < bare < len(units) or (len(sizes) > 1 and max(sizes) > 40 * min(sizes) and not any(units))
 
 
 def search(frame: Frame) -> list[Scored]:
@@ -174,11 +194,10 @@ def search(frame: Frame) -> list[Scored]:
 
 def equations_of(record: Record, frame: Frame) -> Iterator[Equation]:
     """The equations of a record."""
-    streams = frame.streams
     return equations(
         record.known,
         positions=record.positions,
-        averaged={name for name, i in record.origin.items() if streams[i].mean},
+        averaged={name for name, i in record.origin.items() if frame.mean[i]},
         speedup_of=record.speedup_of,
         busy=frame.busy[record.row],
         chain=frame.chain[record.row],
@@ -193,15 +212,17 @@ def _changed(reading: Reading, changes: dict[int, Meaning]) -> Reading:
 def weigh(frame: Frame, reading: Reading, rows: Sequence[int] | None = None) -> Scored:
     """The reading with what the equations of these rows say."""
     evidence: dict[int, dict[str, float]] = {}
-    kept: dict[str, dict[int, bool]] = {}
+    kept: dict[str, dict[int, float]] = {}
     for record in Records(frame, reading).all(rows):
         mine = evidence.setdefault(record.row, {})
         for equation in equations_of(record, frame):
             origin = next((record.origin[name] for name in equation.fields if name in record.origin), -1)
             law = f"{equation.law} {origin}"
-            if equation.learned:
-                kept.setdefault(equation.law, {})[record.row] = equation.holds and equation.info > 1
-            nats = equation.info if equation.holds or equation.learned else -BROKEN
+            open_baseline = record.apart or (record.tentative and record.own.isdisjoint(_PLAIN))
+            learned = equation.learned or (open_baseline and equation.law in OF_SPEEDUP)
+            if learned:
+                kept.setdefault(equation.law, {})[record.row] = equation.info if equation.holds else -1.0
+            nats = equation.info if equation.holds else 0.0 if learned else -BROKEN
             mine[law] = mine.get(law, 0.0) + nats
     prior = sum(meaning.prior for meaning in reading) + fit(reading, frame)
     scored = Scored(reading, prior, evidence)

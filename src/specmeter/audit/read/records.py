@@ -13,7 +13,7 @@ from statistics import median
 from typing import Literal
 
 from specmeter.audit.claim import Range, draft_lengths, drafts_of_vllm
-from specmeter.audit.read.cells import EMPTY, is_number
+from specmeter.audit.read.cells import EMPTY, is_number, numbers
 from specmeter.audit.read.grids import Grid
 from specmeter.audit.read.meaning import COUNTS, IGNORE, Meaning, Stream, known_column, norm, side_of
 
@@ -46,6 +46,7 @@ _ANCHORS = (("rate",), ("token_time", "decode_time", "wall_time"), ("speedup", "
             ("tau", "accepted_per_step", "acceptance"))  # fmt: skip
 """What makes a group of columns: the first of these of which there are any."""
 
+_RATES = ("decode_rate", "token_ms", "predicted_ms", "wall_ms")
 _OF_PAIRS = {"num", "den", "before", "after"}
 
 _NO_METHOD = re.compile(
@@ -54,12 +55,17 @@ _NO_METHOD = re.compile(
     re.I,
 )
 _METHOD = re.compile(r"method|config|mode|arm|setup|variant|strategy|spec|draft|^$|run|name|engine|label|metric", re.I)
+_LENGTHS = re.compile(r"len|τ|tau|per (?:step|round|cycle|pass|draft)|长度", re.I)
+_SLOWER = re.compile(r"long|slow|worse|less|fewer|lower", re.I)
+_OVER = re.compile(r"\b(?:over|across|of) (?:all )?(?:prompts?|requests?|tasks?|samples?|datasets?|runs?)", re.I)
 _OF_PROMPT = re.compile(r"\bpp ?\d*\b|\bprefill\b|prompt (?:processing|eval)|\bttft\b", re.I)
 _MACHINE = re.compile(r"machine|device|gpu|hardware|card|chip|host", re.I)
 _BUSY = re.compile(r"\b(?:parallel|concurren\w+|batch(?:ed)?|np)\b", re.I)
 _TREE = re.compile(r"tree|medusa|eagle|hydra|top-?k", re.I)
 _REPEAT = re.compile(
-    r"\brun|rep|block|seed|^#|\bid\b|index|sample|note|comment|parity|status|date|commit|link|source|file|output", re.I
+    r"\brun|rep|block|seed|^#|\bid\b|index|sample|note|comment|parity|status|date|commit|link|source|file|output"
+    r"|^(?:invocation|position|item|attempt)$",
+    re.I,
 )
 _SIZES = re.compile(
     r"\b\d+(?:\.\d+)?b\b|\bq\d\w*|\bfp?\d+\b|\bint\d\b|\b\d+\s?k\b|\b(?:bs|batch|np|c|conc\w*)[ =]?\d+\b"
@@ -96,6 +102,10 @@ class Record:
     """Rows that the baseline comes from; empty if it is in the row."""
     elsewhere: tuple[str, str] | None = None
     """Machine of the baseline and of the row, if they differ."""
+    tentative: bool = False
+    """Whether nothing says that its baseline is its own but speedups in the other rows."""
+    apart: bool = False
+    """Whether its rates are of the whole row, and its speedup is of one data set: `math` beside `tok/s`."""
     unsteady: bool = False
     loads_differ: bool = False
     several: bool = False
@@ -119,6 +129,7 @@ class Frame:
         ]
         sides = [{r: side_of(text) for r, text in cells.items()} for cells in self.words]
         self.method = self._method_columns(sides)
+        self.of_prompt = [_OF_PROMPT.search(" ".join(self.words_of(r))) is not None for r in rows]
         self.role = [self._role(r, sides) for r in rows]
         if "base" in self.role:
             naming = [c for c in self.method if any(self.role[r] == "base" for r in self.words[c])]
@@ -131,8 +142,12 @@ class Frame:
         """Whether several requests were served at once, by the words."""
         self.chain = [_TREE.search(text) is None or drafts_of_vllm(text) for text in said]
         """Whether drafts are chains, as far as words say."""
+        self.mean = [it.mean and (not _LENGTHS.search(it.heading) or bool(_OVER.search(it.heading))) for it in streams]
+        """Whether a stream holds means of several runs; a length is a mean over steps by nature."""
         self.middle = [median(abs(num.value) for num in stream.values.values()) for stream in streams]
         self.shared: dict[object, _Shared] = {}
+        self.lengths: dict[tuple[int, str], int | None] = {}
+        self.numbers: dict[tuple[int, int, Meaning], Range | None] = {}
         self.percent = [any(num.unit == "%" for num in stream.values.values()) for stream in streams]
         self.reference = self._references()
         self.method_words = {c: {r: norm(text) for r, text in self.words[c].items()} for c in range(len(grid.head))}
@@ -146,11 +161,12 @@ class Frame:
         return plain or both or spoken
 
     def _role(self, r: int, sides: list[dict[int, str]]) -> str:
-        if _OF_PROMPT.search(" ".join(self.words_of(r))):
+        if self.of_prompt[r]:
             return "?"
         said = [sides[c][r] for c in self.method if sides[c].get(r)]
         role = "base" if "base" in said else said[0] if said else ""
-        return role or (side_of(self.grid.sections[r]) if r < len(self.grid.sections) else "")
+        role = role or (side_of(self.grid.sections[r]) if r < len(self.grid.sections) else "")
+        return role or ("sd" if self.method and draft_lengths(" ".join(self.words_of(r))) else "")
 
     def _references(self) -> dict[int, list[int]]:
         """Rows that a column names as the baseline of a row, by their labels."""
@@ -166,6 +182,11 @@ class Frame:
 
     def gamma_of(self, r: int, heading: str) -> int | None:
         """The draft length that the row, its headings or the text above say, if they say one."""
+        if (r, heading) not in self.lengths:
+            self.lengths[r, heading] = self._gamma_of(r, heading)
+        return self.lengths[r, heading]
+
+    def _gamma_of(self, r: int, heading: str) -> int | None:
         for text in (self.label[r], heading, self.grid.context):
             found = set(draft_lengths(text))
             if found:
@@ -226,7 +247,7 @@ class Records:
                 length = stream.values.get(r)
                 if length is not None and length.value == 0 and roles[r] != "sd":
                     roles[r] = "base"
-                elif length is not None and length.value > 0 and not roles[r]:
+                elif length is not None and length.value > 0 and not self.frame.of_prompt[r] and roles[r] != "base":
                     roles[r] = "sd"
                 elif length is None and not roles[r] and not self.frame.method:
                     cell = self.frame.grid.rows[r][stream.column]
@@ -284,21 +305,7 @@ class Records:
     def _groups(self) -> Iterator[tuple[str, list[int]]]:
         """(name, streams): one group for each method or data set that has a speed of its own."""
         streams, reading = self.frame.streams, self.reading
-        anchors = next(
-            (
-                found
-                for quantities in _ANCHORS
-                if (
-                    found := [
-                        i
-                        for quantity in quantities
-                        for i in self.by.get(quantity, [])
-                        if reading[i].side != "base" and streams[i].own
-                    ]
-                )
-            ),
-            list[int](),
-        )
+        anchors = self._anchors()
         anchored = {streams[i].column for i in anchors}
         beside = {
             streams[i].column
@@ -331,6 +338,21 @@ class Records:
             kept = [word for word in heading.split() if scope & set(re.findall(r"[\w.+=]+|[^\x00-\x7f]+", norm(word)))]
             yield " ".join(kept).strip(" :()[],") or heading, mine
 
+    def _anchors(self) -> list[int]:
+        """The streams that make groups: of the first kind that has some of several methods or data sets, or some."""
+        found = [
+            [
+                i
+                for quantity in quantities
+                for i in self.by.get(quantity, [])
+                if self.reading[i].side != "base" and self.frame.streams[i].own
+            ]
+            for quantities in _ANCHORS
+        ]
+        told = ({(self.reading[i].quantity, self.frame.streams[i].scope) for i in them} for them in found)
+        several = [them for them, kinds in zip(found, told, strict=True) if len(kinds) > len({it for it, _ in kinds})]
+        return next(iter(several), next(filter(None, found), list[int]()))
+
     def _in_group(
         self, i: int, scope: frozenset[str], columns: dict[int, frozenset[str]], everything: frozenset[str],
         common: frozenset[str], names: dict[frozenset[str], str],
@@ -343,12 +365,21 @@ class Records:
             return True
         if own & everything:
             return len(own & scope) == max(len(own & other) for other in names) > 0
-        return meaning.quantity not in _SHARED or (not scope and frozenset[str]() in names)
+        shared = meaning.quantity in _SHARED or (meaning.quantity == "gamma" and self.frame.grid.kind == "prose")
+        return not shared or (not scope and frozenset[str]() in names)
 
     # --- one record --------------------------------------------------------------------------------------------------
 
     def _number(self, i: int, r: int) -> Range | None:
         """A number of a stream in the unit of its field."""
+        if r not in self.frame.streams[i].values:
+            return None
+        key = i, r, self.reading[i]
+        if key not in self.frame.numbers:
+            self.frame.numbers[key] = self._scaled(i, r)
+        return self.frame.numbers[key]
+
+    def _scaled(self, i: int, r: int) -> Range | None:
         stream, meaning = self.frame.streams[i], self.reading[i]
         num = stream.values.get(r)
         if num is None:
@@ -373,7 +404,7 @@ class Records:
         role = self.shared.roles[r]
         if role == "base" and {"base", "sd"} <= {reading[i].side for i in members if r in streams[i].values}:
             role = ""  # the columns say the sides
-        record = Record(r, group, role, several=len(self.groups) > 1)
+        record = Record(r, group, role, several=len(self.groups) > 1, tentative=role == "?")
         matched: list[int] | None = None
         for i in members:
             quantity, side = reading[i].quantity, reading[i].side
@@ -382,15 +413,20 @@ class Records:
             here = self._number(i, r)
             if here is not None and here.value <= 0 and quantity in _POSITIVE:
                 here = None
-            if quantity in OF_BASELINE and not side and role not in {"base", "?"}:
+            if quantity in OF_BASELINE and not side and role != "base" and not frame.of_prompt[r]:
                 matched = self.baselines(r) if matched is None else matched
                 self._take_baseline(record, i, matched)
             if here is not None:
                 self._take(record, i, here, side)
+                if role == "sd" and quantity in OF_BASELINE:
+                    self._take_change(record, i)
         if not record.known and not record.positions:
             return None
+        record.apart = self._is_apart(record)
         if "gamma" not in record.known and role != "base":
-            length = frame.gamma_of(r, " ".join(record.headings))
+            heading = " ".join(record.headings)
+            alone = record.several and frame.grid.kind == "prose"  # of a sentence, its own part only
+            length = next(iter(draft_lengths(heading)), None) if alone else frame.gamma_of(r, heading)
             if length:
                 record.known["gamma"] = Range(length, length, length)
         loads = {number.value for i in self.by.get("concurrency", []) for b in self.shared.bases
@@ -398,6 +434,15 @@ class Records:
         own = record.known.get("concurrency")
         record.loads_differ = bool(loads) and own is not None and own.value not in loads
         return record
+
+    def _is_apart(self, record: Record) -> bool:
+        """Whether a group's speedup has a scope that the rates which it shares with other groups lack."""
+        speedup = record.origin.get("speedup")
+        if not record.several or speedup is None:
+            return False
+        scope = self.frame.streams[speedup].scope
+        rates = [self.frame.streams[record.origin[name]] for name in _RATES if name in record.origin]
+        return bool(scope and rates) and not any(stream.scope & scope for stream in rates)
 
     def _take(self, record: Record, i: int, here: Range, side: str) -> None:
         """Put a number of the row where it belongs."""
@@ -407,6 +452,7 @@ class Records:
             if quantity == "gain":
                 here = Range(1 + here.low, 1 + here.value, 1 + here.high)
             elif quantity == "time_change":
+                here = here.plus(-1) if meaning.scale == 1 else here  # a ratio of times
                 if here.low <= -1:
                     return
                 here = Range(1 / (1 + here.high), 1 / (1 + here.value), 1 / (1 + here.low))
@@ -434,6 +480,19 @@ class Records:
             _put(record, name, here, i, COUNTS)
             if quantity in OF_BASELINE and side != "base":
                 record.headings.append(stream.heading)
+
+    def _take_change(self, record: Record, i: int) -> None:
+        """Of a grid on its side: take the change that a column of the upright one gives for this row of it."""
+        quantity, cell = self.reading[i].quantity, self.frame.grid.changes.get(self.frame.streams[i].heading, "")
+        found = numbers(cell) if "speedup" not in record.known and not _SLOWER.search(cell) else []
+        if not found or found[0].unit not in {"x", "%"} or (quantity != "rate" and found[0].unit == "%"):
+            return
+        low, value, high = found[0].lo, found[0].value, found[0].hi
+        if found[0].unit == "%":
+            low, value, high = 1 + low / 100, 1 + value / 100, 1 + high / 100
+        if value > 0:
+            record.known["speedup"], record.origin["speedup"] = Range(low, value, high), i
+            record.speedup_of = "run" if quantity == "wall_time" else "decoding"
 
     def _take_baseline(self, record: Record, i: int, rows: Sequence[int]) -> None:
         """Take the baseline of a number from the rows without speculation."""
