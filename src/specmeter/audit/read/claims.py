@@ -149,7 +149,7 @@ def _method(record: Record, texts: Mapping[str, str], label: str, context: str) 
     for text in (" ".join(record.headings), context):
         names = dict.fromkeys(name.lower() for name in _NAMED.findall(text))
         if names:
-            return " + ".join(names)
+            return " + ".join(names) if len(names) > 1 else _METHODS.get(next(iter(names)), next(iter(names)))
     return None
 
 

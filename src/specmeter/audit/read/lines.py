@@ -288,7 +288,7 @@ def items(page: Sequence[str]) -> list[Table]:
 
 # --- sentences -------------------------------------------------------------------------------------------------------
 
-_RATE = r"(?:(?:tokens?|toks?|t)(?:/| per )s\w*|tps|ms)"
+_RATE = r"(?:(?:tokens?|toks?|t)(?:/| per )s\w*|tps|ms(?:(?:/| per )tok\w{0,3})?)"
 _FROM_TO = re.compile(
     rf"(?:\bfrom|从|由)\s?(?:about |around |约)?([~≈]?\d[\d.,]{{0,9}})\s?({_RATE})?\s?(?:\([^()]{{0,60}}\))?\s?"
     rf"(?:\bto|up to|→|[提升高增加涨变降低下了快慢]{{0,4}}[到至为])\s?(?:about |around |约)?"
@@ -296,7 +296,7 @@ _FROM_TO = re.compile(
     re.I,
 )
 _APART = re.compile(
-    r"[,;)(]|\b(?:and|to|vs\.?|versus|from|but|against|compared (?:to|with)|while|whereas|over)\b|→|[，；而和]", re.I
+    r"[,;)(]|(?<=accepted):|\b(?:and|to|vs\.?|versus|from|but|against|compared (?:to|with)|while|whereas|over)\b|→|[，；而和]", re.I
 )
 _BREAK = re.compile(r"(?<=[a-z\d%)*])[.;!。；]\s+|(?<=[^\W\d_])\.\s+|\s—\s|\s;\s", re.I)
 _TOGETHER = re.compile(r"\s*(?:/|of|out of|of the|±|→|–|-|to)\s*|\s?(?:\w{1,12} )?\(", re.I)
@@ -364,20 +364,21 @@ def _numbers_of(piece: str) -> Iterator[tuple[str, str]]:
             cuts.append((between[: cut.start()], between[cut.end() :]))
         else:
             last = index == len(spans)
-            cuts.append((between if last else "", between if re.search(r"[^\W\d_]{2}", between) and not last else ""))
+            cuts.append((between if last else "", between if re.search(r"[^\W\d_]{2}|[\u3400-\u9fff]", between) and not last else ""))
     setting = ""
     for (start, end), (_, before), (after, _) in zip(spans, cuts, cuts[1:], strict=False):
         first = numbers(piece[start:end])[0]
-        if not re.search(r"[^\W\d_]", before + after) and first.unit in RESULTS:
+        if not re.search(r"[^\W\d_]", _IN.sub("", before) + after) and first.unit:
             # `MTP n=4 41 t/s`, `MTP (n=4) 41 t/s`: both numbers are of MTP.
             aside = _ASIDE.search(piece[max(0, start - 200) : start])
-            before = NUMBER.split(aside[1])[-1] if aside else setting
-        setting = "" if first.unit else before
+            before = NUMBER.split(aside[1])[-1] if aside else f"{setting} {before}"
+        setting = "" if first.unit in RESULTS else before
         words = re.sub(r"[,:()]", " ", f"{before[-_AROUND:]} {after[:40]}")
         yield " ".join(words.split()).rstrip(" ."), piece[start:end].strip()
 
 
-_ASIDE = re.compile(r"([^(),;]{1,60})\([^()]{0,100}\)\s?$")
+_ASIDE = re.compile(r"([^(),;]{1,60})\([^()]{0,100}\)\s?:?\s?$")
+_IN = re.compile(r"\b(?:in|at)\b")
 
 
 def _alone_in_bracket(piece: str, found: re.Match[str]) -> bool:

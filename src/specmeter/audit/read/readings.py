@@ -217,6 +217,7 @@ def weigh(frame: Frame, reading: Reading, rows: Sequence[int] | None = None) -> 
     return scored
 
 
+_RESULTS = {"speedup", "gain", "token_time", "decode_time", "wall_time", "time_change"}
 _SAYS_RUN = re.compile(r"median|average|run|\d", re.I)
 
 
@@ -229,6 +230,8 @@ def fit(reading: Reading, frame: Frame) -> float:
     for meaning in reading:
         if meaning.quantity == "speedup" and meaning.basis == "rate" and not decoding and "wall_time" in quantities:
             nats -= 6.0
+    if "draft_rate" in quantities and not sides & {("rate", ""), ("rate", "sd")} and not quantities & _RESULTS:
+        nats -= 4.0  # a draft model's speed alone is no result
     mixed = [("wall_time", "base"), ("decode_time", "")], [("decode_time", "base"), ("wall_time", "")]
     mixed += [("decode_time", "base"), ("wall_time", "sd")], [("wall_time", "base"), ("decode_time", "sd")]
     if any(sides.issuperset(pair) for pair in mixed):
