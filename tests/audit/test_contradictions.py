@@ -177,6 +177,7 @@ def test_three_speculative_tokens_of_vllm_end_at_a_length_of_four(said: dict[str
     assert (false.verdict, false.bound) == ("impossible", "conservation")
     assert ruled(tau=3.62, **row).verdict == "cannot tell"
     assert ruled(tau=4.62, **row | {"engine": "SGLang"}).verdict == "cannot tell"
+    assert ruled(tau=4.62, method="Linear K=3", gamma=3).verdict == "impossible"
 
 
 def test_positions_fall_and_add_up_to_the_length() -> None:
@@ -256,5 +257,5 @@ def test_a_rate_is_the_inverse_of_its_time_per_token() -> None:
     assert ruled(decode_rate=400.0, token_ms=20.0, concurrency=8).contradictions == ()
     load = {"token_ms": 20.0, "concurrency": 8, "kept": ("rate-of-load",)}
     assert laws(ruled(decode_rate=600.0, **load)) == ["rate-of-load"]
-    assert laws(ruled(decode_rate=150.0, tau=3.0, step_ms=30.0)) == ["rate-of-step-time"]
+    assert laws(ruled(decode_rate=150.0, tau=3.0, step_ms=30.0)) == ["rate-of-steps"]
     assert ruled(decode_rate=100.0, tau=3.0, step_ms=30.0).contradictions == ()

@@ -410,7 +410,7 @@ Family = Literal["none", "model", "chain", "tree", "block", "lookup", "unknown"]
 _FAMILIES: tuple[tuple[Family, str], ...] = (
     ("tree", r"medusa|eagle|hydra|sequoia|specinfer|opt-?tree|\btree|\brest\b|ouroboros|recycling|beagle|\bhass\b|"
              r"re-?drafter|spectr\b|traversal|griffin\b|\bcoral\b|kangaroo|clover"),
-    ("chain", r"\bmtp\b|next-?n\b|multi-?token|self-?spec|layer-?skip|swift"),
+    ("chain", r"\bmtp\b|\blinear\b|\bchain\b|next-?n\b|multi-?token|self-?spec|layer-?skip|swift"),
     ("block", r"dflash|dspark|parallel|\bpard\b|diffusion|\bblock"),
     ("lookup", r"n-?gram|look-?(up|ahead)|\bpld\b|prompt-?cache|suffix|\bsam\b|retrieval|\blade\b"),
     ("model", r"^draft\b|draft-?(simple|model)|^(vanilla )?(sd|sps)$|speculative|spec-?(dec|sampl)|assist|two-?model|"

@@ -39,8 +39,7 @@ LAWS = {
     "rate-of-time": Law(1.015, 1.06, 1.25),
     "rate-of-run": Law(1.015, 1.06, 1.25, learned=True),
     "token-time": Law(1.015, 1.06, 1.25),
-    "rate-of-steps": Law(1.02, 1.1, 1.16),
-    "rate-of-step-time": Law(1.03, 1.12, 1.2),
+    "rate-of-steps": Law(1.03, 1.12, 1.2),
     "acceptance-of-counts": Law(1.0, 1.0, math.inf, counts=True),
     "tau-of-counts": Law(1.012, 1.05, 1.28, counts=True),
     "tau-of-tokens": Law(1.03, 1.12, 1.28),
@@ -71,8 +70,9 @@ class Equation(NamedTuple):
     far: float
     gap: float
     """Least factor between the two sides, 1 or more."""
-    values: Mapping[str, Value]
-    """Terms of its line besides `left` and `right`."""
+    known: Mapping[str, Range]
+    more: Mapping[str, Value]
+    """Terms of its line besides `left`, `right` and the known numbers."""
 
     @property
     def holds(self) -> bool:
@@ -112,7 +112,8 @@ class Equation(NamedTuple):
     @property
     def line(self) -> Message:
         """The arithmetic."""
-        return Message(f"equation.{self.law}", left=self.left.value, right=self.right.value, **self.values)
+        terms = {name: self.known[name].value for name in self.fields[1:] if name in self.known}
+        return Message(f"equation.{self.law}", left=self.left.value, right=self.right.value, **{**terms, **self.more})
 
 
 def apart(a: Range, b: Range) -> float:
@@ -150,7 +151,8 @@ def equations(
     if not busy or window == "with prompt":
         yield from _of_time(row, busy, window)
     yield from _of_counts(row)
-    yield from _of_steps(row, busy, baseline)
+    if not busy:
+        yield from _of_steps(row, baseline)
     if chain:
         yield from _of_drafts(row, positions)
     if not baseline:
@@ -199,16 +201,14 @@ class _Row:
     """The numbers of a row."""
 
     def __init__(self, known: Mapping[str, Range], averaged: Collection[str], runs: int) -> None:
-        self.get, self.averaged, self.runs = known.get, averaged, runs
+        self.known, self.get, self.averaged, self.runs = known, known.get, averaged, runs
 
-    def equation(
-        self, law: str, left: Range, right: Range, *fields: str, far: float = 0.0, **values: Value
-    ) -> Equation:
-        """One equation. `values` are terms of its line."""
+    def equation(self, law: str, left: Range, right: Range, *fields: str, far: float = 0.0, **more: Value) -> Equation:
+        """One equation."""
         terms = LAWS[law]
         means = self.averaged and not set(fields).isdisjoint(self.averaged)
         far = terms.of_means if means else far or terms.far
-        return Equation(law, left, right, fields, far, apart(left, right), values)
+        return Equation(law, left, right, fields, far, apart(left, right), self.known, more)
 
     def tokens(self) -> list[Range]:
         """The tokens with and without the first of each generation; none if they are too few to say much."""
@@ -237,19 +237,12 @@ def _of_rate(row: _Row, field: str, each_field: str, busy: bool) -> Iterator[Equ
     rate, each, load = row.get(field), row.get(each_field), row.get("concurrency")
     if rate is None or each is None:
         return
-    made, fields = _per_s(_ONE, each), (field, each_field)
-    if not busy:
-        within = row.equation(
-            "rate-within-token-time", rate, Range(0.0, made.value, made.high), *fields, each=each.value
-        )
-        served = load is None and rate.low >= _SERVED * made.high
-        if served or not within.holds:
-            yield from [] if served else [within]
-            return
-        yield row.equation("rate-of-token-time", rate, made, *fields, each=each.value)
-    elif load is not None:
-        values = {"load": load.value, "each": each.value}
-        yield row.equation("rate-of-load", rate, made.by(load), *fields, "concurrency", **values)
+    made, fields, term = _per_s(_ONE, each), (field, each_field), each.value
+    if busy and load is not None:
+        yield row.equation("rate-of-load", rate, made.by(load), *fields, "concurrency", each=term)
+    elif not busy and (load is not None or rate.low < _SERVED * made.high):
+        within = row.equation("rate-within-token-time", rate, Range(0.0, made.value, made.high), *fields, each=term)
+        yield row.equation("rate-of-token-time", rate, made, *fields, each=term) if within.holds else within
 
 
 def _of_time(row: _Row, busy: bool, window: str) -> Iterator[Equation]:
@@ -258,9 +251,8 @@ def _of_time(row: _Row, busy: bool, window: str) -> Iterator[Equation]:
     rate, counts, decode, wall = row.get("decode_rate"), row.tokens(), row.get("predicted_ms"), row.get("wall_ms")
     each, prompt_n, prompt_ms = row.get("token_ms"), row.get("prompt_n"), row.get("prompt_ms")
     if each is not None and counts and decode is not None and not busy:
-        made, count = min([(decode.over(it), it) for it in counts], key=lambda way: apart(each, way[0]))
-        values = {"tokens": count.value, "predicted_ms": decode.value}
-        yield row.equation("token-time", each, made, "token_ms", *fields[1:3], **values)
+        made = min((decode.over(it) for it in counts), key=lambda it: apart(each, it))
+        yield row.equation("token-time", each, made, "token_ms", *fields[1:3])
     open_window = window == "unknown"
     ways: list[tuple[Range, Range]] = []
     if decode is not None and window != "with prompt":
@@ -278,55 +270,49 @@ def _of_time(row: _Row, busy: bool, window: str) -> Iterator[Equation]:
     rates = [_per_s(tokens, time) for tokens, time in ways]
     nearest = min(range(len(ways)), key=lambda n: apart(rate, rates[n]))
     made, (tokens, time) = rates[nearest], ways[nearest]
-    values = {"tokens": tokens.value, "seconds": time.value / 1e3}
+    terms = {"tokens": tokens.value, "seconds": time.value / 1e3}
     if open_window and decode is None:
-        yield row.equation("rate-of-run", rate, made, *fields[:2], "wall_ms", **values)
+        yield row.equation("rate-of-run", rate, made, *fields[:2], "wall_ms", **terms)
         made = Range(min(it.low for it in rates), made.value, math.inf)
     elif open_window and apart(rate, made) > 1 + TOLERANCE:
         made = Range(min(it.low for it in rates), made.value, max(it.high for it in rates))
-    yield row.equation("rate-of-time", rate, made, *fields, **values)
+    yield row.equation("rate-of-time", rate, made, *fields, **terms)
 
 
 def _of_counts(row: _Row) -> Iterator[Equation]:
     accepted, drafted, steps, forwards = (row.get(it) for it in ("accepted", "drafted", "steps", "target_forwards"))
     share, tau, tokens = row.get("acceptance"), row.get("tau"), row.tokens()
     if share is not None and accepted is not None and drafted is not None:
-        values = {"accepted": accepted.value, "drafted": drafted.value}
         made = accepted.over(drafted)
         made = Range(made.low - ROUNDED, made.value, made.high + ROUNDED)
-        yield row.equation("acceptance-of-counts", share, made, "acceptance", "accepted", "drafted", **values)
+        yield row.equation("acceptance-of-counts", share, made, "acceptance", "accepted", "drafted")
     if tau is None or steps is None:
         return
     if accepted is not None:
-        values = {"accepted": accepted.value, "steps": steps.value}
         made = accepted.over(steps).plus(1)
         if tokens and forwards is not None:  # some forwards may have had nothing to verify
             other = tokens[-1].over(forwards)
             made = Range(min(made.low, other.low), made.value, max(made.high, other.high))
-        yield row.equation("tau-of-counts", tau, made, "tau", "accepted", "steps", **values)
+        yield row.equation("tau-of-counts", tau, made, "tau", "accepted", "steps")
     elif tokens:
-        values = {"tokens": tokens[0].value, "steps": steps.value}
         made = min((it.over(steps) for it in tokens), key=lambda it: apart(tau, it))
-        yield row.equation("tau-of-tokens", tau, made, "tau", "predicted_n", "steps", **values)
+        yield row.equation("tau-of-tokens", tau, made, "tau", "predicted_n", "steps")
 
 
-def _of_steps(row: _Row, busy: bool, baseline: bool) -> Iterator[Equation]:
+def _of_steps(row: _Row, baseline: bool) -> Iterator[Equation]:
     rate, tau = row.get("decode_rate"), row.get("tau") or (_ONE if baseline else None)
-    if rate is None or tau is None or busy:
-        return
-    if (per_s := row.get("steps_per_s")) is not None:
-        values = {"tau": tau.value, "steps_per_s": per_s.value}
-        yield row.equation("rate-of-steps", rate, tau.by(per_s), "decode_rate", "tau", "steps_per_s", **values)
-    if (each := row.get("step_ms")) is not None:
-        values = {"tau": tau.value, "each": each.value}
-        yield row.equation("rate-of-step-time", rate, _per_s(tau, each), "decode_rate", "tau", "step_ms", **values)
+    for field in ("step_ms", "steps_per_s"):
+        if rate is not None and tau is not None and (step := row.get(field)) is not None:
+            made = _per_s(tau, step) if field == "step_ms" else tau.by(step)
+            each = step.value if field == "step_ms" else 1e3 / step.value
+            yield row.equation("rate-of-steps", rate, made, "decode_rate", field, "tau", tau=tau.value, each=each)
 
 
 def _of_drafts(row: _Row, positions: Sequence[Range]) -> Iterator[Equation]:
     tau, share, gamma = row.get("tau"), row.get("acceptance"), row.get("gamma")
     if tau is not None and share is not None and gamma is not None and gamma.value > 0:
-        made, values = share.by(gamma).plus(1), {"acceptance": share.value, "gamma": gamma.value}
-        found = row.equation("tau-of-acceptance", tau, made, "tau", "acceptance", "gamma", **values)
+        made = share.by(gamma).plus(1)
+        found = row.equation("tau-of-acceptance", tau, made, "tau", "acceptance", "gamma")
         if tau.low > made.high or not LAWS[found.law].near < found.gap <= _SHORTER:
             yield found
     if len(positions) < 2:
@@ -357,11 +343,9 @@ def _of_speedup(row: _Row, speedup_of: str, elsewhere: str, busy: bool) -> Itera
         if with_drafts is None or without is None:
             continue
         made = with_drafts.over(without) if fast == "decode_rate" else without.over(with_drafts)
-        values: dict[str, Value] = {fast: with_drafts.value, slow: without.value, "where": ""}
-        if elsewhere:
-            values["where"] = Message("audit.with_baseline", baseline=elsewhere)
+        where = Message("audit.with_baseline", baseline=elsewhere) if elsewhere else ""
         far = _ELSEWHERE if elsewhere else 0.0
-        found = row.equation(law, speedup or made, made, "speedup", fast, slow, far=far, **values)
+        found = row.equation(law, speedup or made, made, "speedup", fast, slow, far=far, where=where)
         if law == "speedup-of-run":
             of_run = found
         else:

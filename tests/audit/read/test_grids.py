@@ -124,6 +124,16 @@ OTHERS = {
         [["", "with speculative decoding", "and without it", "a gain of"], ["", "20.46 tokens/second", "15.22", "74%"]],
     ),
     "an arrow in a bracket": ("We see 1.87x (63 -> 80 tok/s).", [["", "We see", ""], ["", "1.87x", "63 → 80 tok/s"]]),
+    "two rates in a bracket": (
+        "Short context (1K): depth=3 is +6.2% faster (44.27 vs 41.67 tok/s)",
+        [["", "Short context", "depth=", "is faster", ""], ["", "1K", "3", "+6.2%", "(44.27 vs 41.67 tok/s)"]],
+    ),
+    "lines below one another": (
+        "run            tok/s   (per prompt below)\n  baseline     18.1 tok/s   accept 1.00\n"
+        "              chat 18.1  ·  code 18.1  ·  math 18.0\n  cap=2        34.4 tok/s   accept 2.49  (1.90x)\n",
+        [["run", "tok/s", "(per prompt below)"], ["baseline", "18.1 tok/s", "accept 1.00"],
+         ["cap=2", "34.4 tok/s", "accept 2.49 (1.90x)"]],
+    ),
     "a share in a bracket": ("MTP gives 20 tok/s (+91%)", [["", "MTP gives"], ["", "20 tok/s (+91%)"]]),
     "counts": ("accepted 94982/93000 draft tokens", [["", "accepted draft tokens"], ["", "94982/93000"]]),
     "counts in words": ("- 9 draft tokens, 18 accepted", [["", "draft tokens", "accepted"], ["", "9", "18"]]),
@@ -226,6 +236,8 @@ def test_numbers_of_a_cell(cell: str, expected: list[tuple[float, str]]) -> None
 def test_pairs_and_ranges() -> None:
     assert [num.role for num in numbers("412/530")] == ["num", "den"]
     assert [num.role for num in numbers(clean("63 -> 80 tok/s"))] == ["before", "after"]
+    assert [num.role for num in numbers("+77% (124 vs 70 tok/s)")] == ["", "after", "before"]
+    assert [num.role for num in numbers("0.834 / 0.653 / 0.494")] == ["", "", ""]
     (spread,) = numbers("0.52-0.94")
     assert (spread.lo, spread.hi) == (pytest.approx(0.515), pytest.approx(0.945))
     assert [is_number(cell) for cell in ("41 t/s (warm)", "Qwen3-8B", "n/a", "RTX 3090")] == [True, False, False, False]

@@ -158,7 +158,7 @@ def test_prompt_and_generation_together_is_no_decode_rate(tmp_path: Path) -> Non
     ruling = rule_claim(both)
     assert ruling.verdict == "cannot tell"
     rate = next(it for it in equations_of(both) if it.law == "rate-of-time")
-    assert (rate.gap, rate.values["tokens"]) == (pytest.approx(1, abs=0.001), 512 + (both.predicted_n or 0))
+    assert (rate.gap, rate.more["tokens"]) == (pytest.approx(1, abs=0.001), 512 + (both.predicted_n or 0))
 
 
 def test_rates_that_do_not_belong_to_their_times(tmp_path: Path) -> None:

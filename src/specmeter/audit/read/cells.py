@@ -9,6 +9,7 @@ import html
 import re
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import pairwise
 
 from specmeter.audit.read.document import MAX_CELL
 from specmeter.messages import Message
@@ -38,6 +39,8 @@ class Table:
     """Whether a cell that spans several is repeated in each."""
     faults: list[tuple[str, Message]] = field(default_factory=list[tuple[str, Message]])
     """(where, why): rows that could not be read."""
+    used: set[int] = field(default_factory=set[int])
+    """Lines of a page that it takes, from 1 on; only where other layouts look at the rest."""
 
 
 _END = r"(?![a-z0-9_])"
@@ -110,6 +113,7 @@ _WORDS = (
 )  # fmt: skip
 _MARKS = re.compile(r"[†‡⚠️✅❌🟢🔴⭐🏆🚀★☆✓✔✗]|(?<=[0-9x%s])[⁰¹²³⁴-⁹ᵃ-ᶻ]+")
 _BOLD = re.compile(r"(?<!\w)\*+|\*+(?!\w)|`+|\*\*|(?<![^\W_])_{1,2}(?=[^\W_])(?<!\w_)|(?<=[\w%])_{1,2}(?!\w)")
+_TILDE = re.compile(r"(?<=[\dx%])[~～](?=\d)")
 _GROUPS = re.compile(r"(?<=\d)['’\u2009\u202f_](?=\d{3}(?!\d))")
 _LIST = re.compile(r"(\.\d{1,12}%?),(?=\d)")
 _MINUTES = re.compile(r"(?<![\d.])(\d{1,4})\s?m(?:in)?\s?(\d{1,2}(?:\.\d{1,6})?)\s?s(?![a-z])")
@@ -128,7 +132,7 @@ def clean(text: str, most: int = MAX_CELL) -> str:
         if printed in text:
             text = text.replace(printed, plain)
     text = _BOLD.sub(" ", _MARKS.sub(" ", text))
-    text = _LIST.sub(r"\1, ", _GROUPS.sub("", text))
+    text = _TILDE.sub("-", _LIST.sub(r"\1, ", _GROUPS.sub("", text)))
     text = _MINUTES.sub(lambda it: f"{60 * int(it[1]) + float(it[2]):g} s", text)
     return " ".join(text.split())
 
@@ -193,13 +197,17 @@ def _numbers(text: str) -> tuple[Num, ...]:
         depth += sum((mark in "([") - (mark in ")]") for mark in text[at : match.start()])
         at = match.start()
         found.append((match.start(), match.end(), _number(match, depth > 0)))
+    gaps = ["", *(text[one[1] : other[0]].strip() for one, other in pairwise(found)), ""]
     out: list[Num] = []
     index = 0
     while index < len(found):
         start, end, num = found[index]
         after = found[index + 1] if index + 1 < len(found) else None
         if after is not None:
-            num, behind, together = _joined(num, after[2], text[end : after[0]].strip(), text[end : end + 1])
+            between = gaps[index + 1]
+            if between == "/" and "/" in {gaps[index], gaps[index + 2]}:
+                between = ","  # a list of three or more, and no pair
+            num, behind, together = _joined(num, after[2], between, text[end : end + 1])
             found[index + 1] = (after[0], after[1], behind)
             if together:
                 index, end = index + 1, after[1]
@@ -227,6 +235,8 @@ def _joined(num: Num, after: Num, between: str, mark: str) -> tuple[Num, Num, bo
         return replace(num, role="num"), replace(after, role="den"), False
     if between == "→":
         return replace(num, role="before", unit=unit), replace(after, role="after"), False
+    if between in {"vs", "vs.", "versus", "against"} and num.bracket:  # `+128% (218 vs 96 tok/s)`
+        return replace(num, role="after", unit=unit), replace(after, role="before"), False
     return num, after, False
 
 

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from specmeter.audit.claim import Claim, Range, claim_of, drafts_of_vllm, family_by_name, mixture_of_experts
-from specmeter.audit.read.meaning import in_english, is_plain, known_column, norm
+from specmeter.audit.read.meaning import in_english, is_plain, known_column, norm, requests_at_once
 from specmeter.audit.read.readings import OF_SPEEDUP
 from specmeter.audit.read.records import Frame, Record
 from specmeter.messages import Message
@@ -42,6 +42,7 @@ _SYNTHETIC = re.compile(
 _YES = re.compile(r"(?:1|true|yes|y|on)\b", re.I)
 _CPU = re.compile(r"\bcpu(?:-only)?\b|xeon|epyc|ryzen \d|threadripper", re.I)
 _POOLED = re.compile(r"\bpooled|aggregat|\boverall\b|\btotal\b", re.I)
+_SPEEDS = frozenset({"speedup", "decode_rate", "token_ms", "predicted_ms"})
 _AVERAGED = {"speedup", "acceptance", "tau", "decode_rate", "baseline_rate"}
 
 
@@ -64,11 +65,16 @@ def claim_from(record: Record, frame: Frame, texts: Mapping[str, str], **given: 
         fields.pop("gamma", None)
     if _SYNTHETIC.search(context) or _is_synthetic(frame, record.row):
         fields["synthetic"] = method != "none"
+    window = texts.get("rate_window") or "unknown"
+    if {"arm_id", "prompt_id"} <= set(frame.grid.head):  # a request of `specmeter export`
+        fields["runs"], window = 1, "all but the first"
     if _YES.match(texts.get("draft_elsewhere", "")):
         fields["draft_elsewhere"] = True
     if "experts" not in fields:
         names = (texts.get("architecture"), texts.get("target"), words, context)
         fields["mixture"] = next((m for name in names if name and (m := mixture_of_experts(name)) is not None), None)
+    if "concurrency" not in fields and (served := _served(record.group, context)) is not None:
+        fields["concurrency"] = served
     device = texts.get("device") or _machine(said) or _machine(context)
     if (many := fields.pop("devices", None)) and device and many > 1:
         device = ", ".join([device] * min(64, int(many)))
@@ -82,7 +88,7 @@ def claim_from(record: Record, frame: Frame, texts: Mapping[str, str], **given: 
         engine=texts.get("engine"), device=device, document=texts.get("source_document"),
         conditions=_conditions(frame, record, texts), notes=tuple(dict.fromkeys(notes)),
         positions=tuple(it.value for it in record.positions), speedup_of=record.speedup_of,
-        window=texts.get("rate_window") or "unknown", baseline_from=_from(record, frame, fields), **fields, **given,
+        window=window, baseline_from=_from(record, frame, fields), **fields, **given,
     )  # fmt: skip
 
 
@@ -105,6 +111,10 @@ def _numbers(record: Record, frame: Frame, kept: Collection[str]) -> dict[str, A
     decoding, its = known.get("predicted_ms"), known.pop("baseline_predicted_ms", None)
     if its is not None and decoding is not None and not {"speedup", "decode_rate", "predicted_n"} & known.keys():
         known["speedup"] = its.over(decoding)
+    walls = known.get("baseline_wall_ms"), known.get("wall_ms")
+    if walls[0] is not None and walls[1] is not None and not _SPEEDS & known.keys():
+        known["speedup"] = walls[0].over(walls[1])
+        record.speedup_of = "run"
     fields: dict[str, Any] = {}
     rounding: dict[str, float] = {}
     for name, value in known.items():
@@ -176,6 +186,18 @@ def _from(record: Record, frame: Frame, fields: Mapping[str, Any]) -> str | None
     if len(record.baselines) == 1:
         return frame.grid.places[record.baselines[0]]
     return f"mean of {len(record.baselines)} rows"
+
+
+def _served(group: str, context: str) -> int | None:
+    """How many requests are served at once, by the name of the group or the text right above."""
+    if (alone := requests_at_once(group)) is not None:
+        return alone
+    last = re.split(r"^#.*$", context, flags=re.M)[-1]
+    for part in re.split(r"[,;.\n]", last[-500:]):
+        served = requests_at_once(re.sub(r"^\s*(?:with|at|for)\b", "", part.strip(" :()"), flags=re.I))
+        if served is not None and served > 1:
+            return served
+    return None
 
 
 def _notes(record: Record) -> list[Message | str]:

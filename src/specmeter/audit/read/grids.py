@@ -95,7 +95,7 @@ def _line(grid: Grid) -> int:
 
 _PAGE = 2**21
 """Characters of a page without tables."""
-_ENOUGH = 0.33
+_ENOUGH = 0.25
 """Share of the numbers of a text that a layout must have in cells."""
 
 
@@ -113,13 +113,20 @@ def _unmarked(text: str, page: list[str], path: Path) -> list[Grid]:
     pasted = _built(tables, path)
     if not pasted and re.match(r"\s*(?:\[\s*)?\{\s*(?:\"|$)", text):  # JSON that is broken says where
         json_grids.read_json(text, path)
-    whole = _counted([clean(line, MAX_TEXT) for line in page[:_MOST_COUNTED]])
+    found = list(pasted)
+    whole = left = _counted([clean(line, MAX_TEXT) for line in page[:_MOST_COUNTED]])
     for layout in (lines.gaps, lines.pairs, lines.items):
-        found = _built(layout(page), path)
-        cells = _counted([it for grid in found for row in grid.rows[:_MOST_COUNTED] for it in row if is_number(it)])
-        if found and (whole & cells).total() >= _ENOUGH * whole.total():
-            return sorted([*pasted, *found], key=_line)
-    return sorted([*pasted, *_built(lines.sentences(page), path)], key=_line)
+        tables = layout(page)
+        told = _built(tables, path)
+        cells = _counted([it for grid in told for row in grid.rows[:_MOST_COUNTED] for it in row if is_number(it)])
+        if told and (left & cells).total() >= _ENOUGH * left.total():
+            found += told
+            for number in set[int]().union(*(table.used for table in tables)):
+                page[number - 1] = ""
+            left -= cells
+    if len(found) == len(pasted) or 2 * left.total() >= whole.total():
+        found += _built(lines.sentences(page), path)
+    return sorted(found, key=_line)
 
 
 _MOST_COUNTED = 2_000
@@ -238,6 +245,9 @@ def _delimited(page: list[tuple[int, str]], path: Path, marks: str = "\t;,") -> 
         return
 
 
+_CLOCK = re.compile(r"\d\d:\d\d")
+
+
 def _pasted_csv(page: list[str], path: Path) -> Iterator[Table]:
     """The same from the first line on that has as many fields as most."""
     for mark in "\t;,":
@@ -246,6 +256,8 @@ def _pasted_csv(page: list[str], path: Path) -> Iterator[Table]:
         if lines_of_it < 2 or 5 * lines_of_it < 4 * counts.total():
             continue
         first = next(number for number, line in enumerate(page) if line.count(mark) == usual)
+        if _CLOCK.search(page[first][:MAX_TEXT]):
+            continue
         below = [(number, line) for number, line in enumerate(page[first:], start=first + 1) if line.strip()]
         if 5 * lines_of_it < 4 * len(below) or (usual < 2 and ", " in page[first]) or '"' in page[first]:
             continue
@@ -342,14 +354,13 @@ def _section(cells: list[str], *, spans: bool) -> str:
 
 
 def _fill_down(rows: list[list[str]]) -> None:
-    """An empty cell of the first two columns is the one above it, where these name what is measured."""
-    for column in range(min(2, len(rows[0]) if rows else 0)):
-        blank = [number for number, row in enumerate(rows) if not row[column]]
-        named = any(row[column] and not is_number(row[column]) for row in rows)
-        repeats = column == 0 or not rows[0][0] or any(rows[number][0] == rows[number - 1][0] for number in blank)
-        if blank and blank[0] > 0 and named and repeats:
+    """An empty first cell is the one above it, where these name what is measured, and an empty second one with it."""
+    merged = [number for number, row in enumerate(rows) if number and not row[0]]
+    for column in (0, 1) if rows and rows[0][0] else (1,) if rows and len(rows[0]) > 2 else ():
+        blank = merged if rows[0][0] else list(range(1, len(rows)))
+        if any(row[column] and not is_number(row[column]) for row in rows) and rows[0][column]:
             for number in blank:
-                rows[number][column] = rows[number - 1][column]
+                rows[number][column] = rows[number][column] or rows[number - 1][column]
 
 
 def _is_heading(above: list[str], cells: list[str], below: list[str]) -> bool:

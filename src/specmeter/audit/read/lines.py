@@ -54,8 +54,9 @@ def gaps(page: Sequence[str]) -> list[Table]:
     while at < len(page):
         rows = _under_headings(page, at, _WIDE) or _under_headings(page, at, _WORD) or _headless(page, at)
         if rows:
-            found.append(Table(rows, 1, "gaps", "\n".join(page[end:at])[-_LINE:].strip()))
-            at = end = int(rows[-1][0].removeprefix("line "))
+            above, begun = "\n".join(page[end:at])[-_LINE:].strip(), at
+            at = end = _number(rows[-1][0])
+            found.append(Table(rows, 1, "gaps", above, used=set(range(begun + 1, end + 1))))
         else:
             at += 1
     return found
@@ -169,6 +170,8 @@ def _pairs_of(line: str) -> tuple[str, list[tuple[str, str]]]:
         pair = _KEY.fullmatch(piece)
         while pair and not _is_value(pair[2]) and (inner := _KEY.fullmatch(pair[2])) and _is_value(inner[2]):
             before, pair = [*before, pair[1]], inner
+        if pair and pair[1].count("(") != pair[1].count(")"):
+            pair = None
         if pair and "=" in part and len(NUMBER.sub("", pair[2]).split()) > 1:
             return "", []  # a sentence in which a setting is named
         if pair and (_is_value(pair[2]) or EMPTY.fullmatch(pair[2]) or len(pair[2].split()) < 5):
@@ -259,12 +262,18 @@ def _listed_or_keyed(entries: list[_Entry], context: str) -> Iterator[Table]:
     if rows:
         several_names = len({cells[0] for _, cells in rows}) > 1
         rows = rows if several_names else [(place, cells[1:]) for place, cells in rows]
-        yield Table([("", ["", "", "result"][not several_names :]), *rows], 1, "list", context, spans=True)
+        head = ("", ["", "", "result"][not several_names :])
+        yield Table([head, *rows], 1, "list", context, spans=True, used={_number(place) for place, _ in rows})
     entries = [entry for entry in entries if any(map(is_number, entry.cells.values()))]
     keys = list(dict.fromkeys(key for entry in entries for key in entry.cells))[:MAX_COLUMNS]
     body = [(entry.place, [entry.name, *(entry.cells.get(key, "") for key in keys)]) for entry in entries]
     if body:
-        yield Table([("", ["", *keys]), *body], 1, "keys", context, spans=True)
+        used = {_number(place) for entry in entries for place in entry.places.values()}
+        yield Table([("", ["", *keys]), *body], 1, "keys", context, spans=True, used=used)
+
+
+def _number(place: str) -> int:
+    return int(place.removeprefix("line "))
 
 
 def _units(value: str) -> list[str]:
@@ -283,7 +292,8 @@ def items(page: Sequence[str]) -> list[Table]:
         if found and is_number(value := clean(found[2])) and any(num.unit for num in numbers(value)):
             rows.append((f"line {number}", [clean(found[1]), value]))
     context = "\n".join(line for line in page if not _MARKER.match(line))[:_LINE]
-    return [Table([("", ["", "result"]), *rows], 1, "list", context)] if len(rows) > 1 else []
+    used = {_number(place) for place, _ in rows}
+    return [Table([("", ["", "result"]), *rows], 1, "list", context, used=used)] if len(rows) > 1 else []
 
 
 # --- sentences -------------------------------------------------------------------------------------------------------
@@ -300,7 +310,10 @@ _APART = re.compile(
 )
 _BREAK = re.compile(r"(?<=[a-z\d%)*])[.;!。；]\s+|(?<=[^\W\d_])\.\s+|\s—\s|\s;\s", re.I)
 _TOGETHER = re.compile(r"\s*(?:/|of|out of|of the|±|→|–|-|to)\s*|\s?(?:\w{1,12} )?\(", re.I)
+_FOR = re.compile(r"(?<=\w)\s(?:for|at|with|using|when|on)\s", re.I)
 _AROUND = 60
+_WRAPPED = 100
+"""Characters of a line, at most, in a text whose lines are broken where they are full."""
 _MEASURE = re.compile(r"accept|\brate|length|speed|\btok|接受|τ|\btau\b", re.I)
 
 
@@ -308,12 +321,18 @@ def sentences(page: Sequence[str]) -> list[Table]:
     """A paragraph or an item of a list as one row."""
     found: list[Table] = []
     for start, text in _paragraphs(page):
-        text = _FROM_TO.sub(lambda it: f" baseline {it[1]} {it[2] or it[4] or ''}, after {it[3]} {it[4] or it[2] or ''}", text)
+        text = _FROM_TO.sub(
+            lambda it: f" baseline {it[1]} {it[2] or it[4] or ''}, after {it[3]} {it[4] or it[2] or ''}", text
+        )
         head, cells = [""], [""]
-        for piece in _BREAK.split(text):
-            for words, cell in _numbers_of(piece):
-                head.append(words)
-                cells.append(cell)
+        rate = ""
+        for words, cell in (it for piece in _BREAK.split(text) for it in _numbers_of(piece)):
+            units = [num.unit for num in numbers(cell)]
+            rate = cell if units[0] == "rate" else rate
+            if rate and units[:2] == ["", "x"]:  # `baseline 23 tok/s, with the draft 41 (1.78x)`
+                cell = cell.replace(" (", " t/s (", 1)
+            head.append(words)
+            cells.append(cell)
         nums = [num for cell in cells for num in numbers(cell)]
         if any(num.unit for num in nums) or (_MEASURE.search(text) and ("." in "".join(cells) or len(nums) > 1)):
             place = f"line {start + 1}"
@@ -334,6 +353,8 @@ def _paragraphs(page: Sequence[str]) -> Iterator[tuple[int, str]]:
             len(nums := numbers(it)) > 2 and any(num.unit for num in nums) for it in told[1:]
         )
         short = len(part) > 1 and all(len(it) < 60 for it in part)
+        rich = all(len(nums := numbers(it)) > 2 and any(num.unit for num in nums) for it in told)
+        alone |= rich and max(map(len, part), default=0) > _WRAPPED
         alone |= short and all(len(nums := numbers(it)) > 1 and any(num.unit for num in nums) for it in told)
         if (alone and len(told) > 2) or sum(map(len, part)) > MAX_TEXT:
             yield from ((at + index, it) for index, it in enumerate(part) if it)
@@ -350,6 +371,8 @@ def _numbers_of(piece: str) -> Iterator[tuple[str, str]]:
         joined = spans and _TOGETHER.fullmatch(between)
         if joined and ("(" not in between or _alone_in_bracket(piece, found)):
             spans[-1] = (spans[-1][0], found.end() + ("(" in between))
+        elif re.fullmatch(r"\s?(?:vs\.?|versus)\s?", between) and piece[: spans[-1][0]].endswith("("):
+            spans[-1] = (spans[-1][0] - 1, found.end() + (piece[found.end() : found.end() + 1] == ")"))
         else:
             spans.append(found.span())
     cuts: list[tuple[str, str]] = []
@@ -358,26 +381,39 @@ def _numbers_of(piece: str) -> Iterator[tuple[str, str]]:
         # Words between two numbers belong to the first up to a comma or `vs`, then to the second.
         between = piece[end:start]
         cut = _APART.search(between) if index else None
+        if cut is None and index and _TOLD.search(between):
+            cut = re.search(r":\s*$", between)
+        if cut is None and index and not re.search(r"[^\W\d_]", cuts[-1][1]):
+            cut = _FOR.search(between)  # `1.9 accept length for draft 2`
         if index == 0:
             cuts.append(("", between))
+        elif piece[start : start + 1] == "(":
+            cuts.append((between, ""))
         elif cut is not None:
             cuts.append((between[: cut.start()], between[cut.end() :]))
         else:
             last = index == len(spans)
             cuts.append((between if last else "", between if re.search(r"[^\W\d_]{2}|[\u3400-\u9fff]", between) and not last else ""))
-    setting = ""
+    setting = words = ""
     for (start, end), (_, before), (after, _) in zip(spans, cuts, cuts[1:], strict=False):
         first = numbers(piece[start:end])[0]
-        if not re.search(r"[^\W\d_]", _IN.sub("", before) + after) and first.unit:
+        is_speed = first.unit in {"rate", "ms"} and setting
+        own = _IN.sub("", before) + ("" if is_speed else after)
+        if not re.search(r"[^\W\d_]", own) and piece[:start].rstrip().endswith("("):
+            before = words
+        elif not re.search(r"[^\W\d_]", own) and first.unit:
             # `MTP n=4 41 t/s`, `MTP (n=4) 41 t/s`: both numbers are of MTP.
             aside = _ASIDE.search(piece[max(0, start - 200) : start])
             before = NUMBER.split(aside[1])[-1] if aside else f"{setting} {before}"
         setting = "" if first.unit in RESULTS else before
-        words = re.sub(r"[,:()]", " ", f"{before[-_AROUND:]} {after[:40]}")
-        yield " ".join(words.split()).rstrip(" ."), piece[start:end].strip()
+        if len(before) > _AROUND:
+            before = before[-_AROUND:].partition(" ")[2]
+        words = " ".join(re.sub(r"[,:()]", " ", f"{before} {after[:40]}").split()).rstrip(" .")
+        yield words, piece[start:end].strip()
 
 
 _ASIDE = re.compile(r"([^(),;]{1,60})\([^()]{0,100}\)\s?:?\s?$")
+_TOLD = re.compile(r"accept|faster|slower|speed-?up", re.I)
 _IN = re.compile(r"\b(?:in|at)\b")
 
 

@@ -440,6 +440,8 @@ class Facts:
         units = [num.unit for num in values if num.unit]
         self.unit = max(dict.fromkeys(units), key=units.count) if units else ""
         self.unit_in_cells = bool(self.unit)
+        self.mixed = 0 < 3 * units.count(self.unit) < 2 * len(values)
+        """Most numbers have another unit than the usual one, or none: as in a table on its side."""
         if not self.unit and stream.own:
             found = (unit for unit, pattern in load().heading_units.items() if pattern.search(self.heading))
             self.unit = next(found, "")
@@ -454,7 +456,8 @@ class Facts:
         self.split = any(not num.value.is_integer() for num in slots.get("num", {}).values())
         """Whether it is of a mean: `1.9 of 3`."""
         self.negative = any(num.value < 0 for num in values)
-        self.side = {"before": "base", "after": "sd"}.get(self.slot) or side_of(stream.heading)
+        beside = side_of(self.words) if self.second else ""
+        self.side = {"before": "base", "after": "sd"}.get(self.slot) or beside or side_of(stream.heading)
         self.above, self.rates, self.beside, self.times = page.above, page.rates, page.beside, page.times
         self.prose, self.row = page.kind == "prose", page.row
         known = known_column(stream.heading)

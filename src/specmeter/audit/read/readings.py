@@ -139,7 +139,21 @@ def explained(scored: Scored, streams: Sequence[Stream]) -> float:
         len(stream.values) * meaning.points * share.get(meaning.quantity, 1.0)
         for stream, meaning in zip(streams, scored.reading, strict=True)
     )
-    return points / max(1, sum(len(stream.values) for stream in streams)) + 0.12 * (scored.total - scored.prior)
+    cells = max(1, sum(len(stream.values) for stream in streams))
+    mixed = sum(len(stream.values) for stream in streams if _is_mixed(stream))
+    return (points - MIXED * mixed) / cells + 0.12 * (scored.total - scored.prior)
+
+
+MIXED = 3.0
+"""Points that a number of a column loses whose numbers are not of one kind."""
+
+
+def _is_mixed(stream: Stream) -> bool:
+    """Whether some numbers of a column have a unit and others none, or they differ too much to be of one kind."""
+    units = [num.unit for num in stream.values.values()]
+    sizes = [abs(num.value) for num in stream.values.values() if num.value]
+    bare = units.count("")
+    return 0 < bare < len(units) or (len(sizes) > 1 and max(sizes) > 40 * min(sizes) and not any(units))
 
 
 def search(frame: Frame) -> list[Scored]:
@@ -230,6 +244,11 @@ def fit(reading: Reading, frame: Frame) -> float:
     for meaning in reading:
         if meaning.quantity == "speedup" and meaning.basis == "rate" and not decoding and "wall_time" in quantities:
             nats -= 6.0
+    drafted = [frame.middle[i] for i, meaning in enumerate(reading) if meaning.quantity == "drafted"]
+    if drafted and any(
+        meaning.quantity == "accepted" and frame.middle[i] > 10 * max(drafted) for i, meaning in enumerate(reading)
+    ):
+        nats -= 6.0  # it is a draft length
     if "draft_rate" in quantities and not sides & {("rate", ""), ("rate", "sd")} and not quantities & _RESULTS:
         nats -= 4.0  # a draft model's speed alone is no result
     mixed = [("wall_time", "base"), ("decode_time", "")], [("decode_time", "base"), ("wall_time", "")]

@@ -15,7 +15,7 @@ from typing import Literal
 from specmeter.audit.claim import Range, draft_lengths, drafts_of_vllm
 from specmeter.audit.read.cells import EMPTY, is_number, numbers
 from specmeter.audit.read.grids import Grid
-from specmeter.audit.read.meaning import COUNTS, IGNORE, Meaning, Stream, known_column, norm, side_of
+from specmeter.audit.read.meaning import COUNTS, IGNORE, Meaning, Stream, known_column, norm, requests_at_once, side_of
 
 Reading = tuple[Meaning, ...]
 """One meaning for each stream of a grid."""
@@ -57,12 +57,15 @@ _METHOD = re.compile(r"method|config|mode|arm|setup|variant|strategy|spec|draft|
 _LENGTHS = re.compile(r"len|τ|tau|per (?:step|round|cycle|pass|draft)|长度", re.I)
 _SLOWER = re.compile(r"long|slow|worse|less|fewer|lower", re.I)
 _OVER = re.compile(r"\b(?:over|across|of) (?:all )?(?:prompts?|requests?|tasks?|samples?|datasets?|runs?)", re.I)
+_SWITCH = re.compile(r"off|no|none|false|0|disabled", re.I)
 _OF_PROMPT = re.compile(r"\bpp ?\d*\b|\bprefill\b|prompt (?:processing|eval)|\bttft\b", re.I)
 _MACHINE = re.compile(r"machine|device|gpu|hardware|card|chip|host", re.I)
 _BUSY = re.compile(r"\b(?:parallel|concurren\w+|batch(?:ed)?|np)\b", re.I)
 _TREE = re.compile(r"tree|medusa|eagle|hydra|top-?k", re.I)
 _REPEAT = re.compile(
-    r"\brun|rep|block|seed|^#|\bid\b|index|sample|note|comment|parity|status|date|commit|link|source|file|output", re.I
+    r"\brun|rep|block|seed|^#|\bid\b|index|sample|note|comment|parity|status|date|commit|link|source|file|output"
+    r"|^(?:invocation|position|item|attempt)$",
+    re.I,
 )
 _SIZES = re.compile(
     r"\b\d+(?:\.\d+)?b\b|\bq\d\w*|\bfp?\d+\b|\bint\d\b|\b\d+\s?k\b|\b(?:bs|batch|np|c|conc\w*)[ =]?\d+\b"
@@ -244,10 +247,22 @@ class Records:
                     roles[r] = "base"
                 elif length is not None and length.value > 0 and not self.frame.of_prompt[r] and roles[r] != "base":
                     roles[r] = "sd"
+                elif length is not None and length.value > 0 and roles[r] == "base" and self._is_switch(r):
+                    roles[r] = "sd"
                 elif length is None and not roles[r] and not self.frame.method:
                     cell = self.frame.grid.rows[r][stream.column]
                     roles[r] = "base" if EMPTY.fullmatch(cell) else ""
         return roles
+
+    def _is_switch(self, r: int) -> bool:
+        """Whether `off` in a row that drafts is the switch of something else."""
+        columns = [c for c in self.frame.method if r in self.frame.words[c]]
+        named = any(not _SWITCH.fullmatch(self.frame.words[c][r]) for c in columns)
+        accepts = any(
+            (share := self.frame.streams[i].values.get(r)) is not None and share.value > 0
+            for i in self.by.get("acceptance", [])
+        )
+        return accepts and not named and not any(_METHOD.search(self.frame.grid.head[c]) for c in columns)
 
     def _find_conditions(self, shared: _Shared) -> None:
         """Fill in the columns that a row and its baseline have in common, and those that name machines."""
@@ -257,6 +272,9 @@ class Records:
             for c, cells in self.frame.method_words.items()
             if cells and c not in self.frame.method and 2 * len(cells) > len(grid.rows)
         ]
+        if grid.kind in {"list", "keys"} and self.frame.method_words[0]:  # what stands above the rows
+            above = self.frame.method_words[0]
+            columns.append((0, {r: above.get(r, "") for r in range(len(grid.rows))}, False))
         for quantity in ("condition", "concurrency", "size"):
             for i in self.by.get(quantity, []):
                 if streams[i].own:
@@ -344,7 +362,8 @@ class Records:
             ]
             for quantities in _ANCHORS
         ]
-        several = [them for them in found if len({self.frame.streams[i].scope for i in them}) > 1]
+        told = ({(self.reading[i].quantity, self.frame.streams[i].scope) for i in them} for them in found)
+        several = [them for them, kinds in zip(found, told, strict=True) if len(kinds) > len({it for it, _ in kinds})]
         return next(iter(several), next(filter(None, found), list[int]()))
 
     def _in_group(
@@ -359,7 +378,8 @@ class Records:
             return True
         if own & everything:
             return len(own & scope) == max(len(own & other) for other in names) > 0
-        return meaning.quantity not in _SHARED or (not scope and frozenset[str]() in names)
+        loads = all(requests_at_once(heading) for heading in names.values())
+        return loads or meaning.quantity not in _SHARED or (not scope and frozenset[str]() in names)
 
     # --- one record --------------------------------------------------------------------------------------------------
 

@@ -125,7 +125,10 @@ def _read_as(understood: Understood) -> Iterator[ColumnRead]:
         meaning = understood.best[i]
         slot = "" if stream.own else stream.slot
         yield ColumnRead(
-            heading=stream.heading[:60], slot=slot, meaning=name_of(meaning), certainty=understood.certainty(i)
+            heading=stream.heading[:60],
+            slot=slot,
+            meaning=stream.known.name if stream.known is not None else name_of(meaning),
+            certainty=understood.certainty(i),
         )
 
 
