@@ -217,8 +217,11 @@ def pairs(page: Sequence[str]) -> list[Table]:
                 entries[-1].cells.setdefault(stated[1], stated[2])
                 continue
             others.append(line)
-            titles = [*titles[-2:], clean(_STAMP.sub("", line, count=1)).strip("-=#*: ")]
-            name, begun = ", ".join(title for title in titles if len(title) < 80) or titles[-1][:120], True
+            title = clean(_STAMP.sub("", line, count=1)).strip("-=#*: ")
+            is_result = any(num.unit in RESULTS for num in numbers(title))
+            titles = [] if is_result else [*titles[-2:], title]
+            name = ", ".join(it for it in titles if len(it) < 80) or "".join(titles[-1:])[:120]
+            begun = True
             continue
         place, titles = f"line {number}", []
         for key, value in told:
@@ -306,7 +309,8 @@ _FROM_TO = re.compile(
     re.I,
 )
 _APART = re.compile(
-    r"[,;)(]|(?<=accepted):|\b(?:and|to|vs\.?|versus|from|but|against|compared (?:to|with)|while|whereas|over)\b|→|[，；而和]", re.I
+    r"[,;)(]|(?<=accepted):|\b(?:and|to|vs\.?|versus|from|but|against|compared (?:to|with)|while|whereas|over)\b|→|[，；而和]",
+    re.I,
 )
 _BREAK = re.compile(r"(?<=[a-z\d%)*])[.;!。；]\s+|(?<=[^\W\d_])\.\s+|\s—\s|\s;\s", re.I)
 _TOGETHER = re.compile(r"\s*(?:/|of|out of|of the|±|→|–|-|to)\s*|\s?(?:\w{1,12} )?\(", re.I)
@@ -393,13 +397,18 @@ def _numbers_of(piece: str) -> Iterator[tuple[str, str]]:
             cuts.append((between[: cut.start()], between[cut.end() :]))
         else:
             last = index == len(spans)
-            cuts.append((between if last else "", between if re.search(r"[^\W\d_]{2}|[\u3400-\u9fff]", between) and not last else ""))
+            cuts.append(
+                (
+                    between if last else "",
+                    between if re.search(r"[^\W\d_]{2}|[\u3400-\u9fff]", between) and not last else "",
+                )
+            )
     setting = words = ""
     for (start, end), (_, before), (after, _) in zip(spans, cuts, cuts[1:], strict=False):
         first = numbers(piece[start:end])[0]
         is_speed = first.unit in {"rate", "ms"} and setting
         own = _IN.sub("", before) + ("" if is_speed else after)
-        if not re.search(r"[^\W\d_]", own) and piece[:start].rstrip().endswith("("):
+        if not re.search(r"[^\W\d_]", own) and piece[:start].rstrip().endswith("(") and _TOLD.search(words):
             before = words
         elif not re.search(r"[^\W\d_]", own) and first.unit:
             # `MTP n=4 41 t/s`, `MTP (n=4) 41 t/s`: both numbers are of MTP.
@@ -414,6 +423,7 @@ def _numbers_of(piece: str) -> Iterator[tuple[str, str]]:
 
 _ASIDE = re.compile(r"([^(),;]{1,60})\([^()]{0,100}\)\s?:?\s?$")
 _TOLD = re.compile(r"accept|faster|slower|speed-?up", re.I)
+"""Words of a number that speak of one in brackets behind it, too, and end what is told of it."""
 _IN = re.compile(r"\b(?:in|at)\b")
 
 

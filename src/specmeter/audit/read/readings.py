@@ -15,7 +15,7 @@ from itertools import combinations
 
 from specmeter.audit.equations import Equation, equations
 from specmeter.audit.read.grids import Grid, turned
-from specmeter.audit.read.meaning import IGNORE, Meaning, Stream, streams_of
+from specmeter.audit.read.meaning import IGNORE, TIMES, Meaning, Stream, streams_of
 from specmeter.audit.read.options import TableOptions
 from specmeter.audit.read.records import Frame, Reading, Record, Records
 
@@ -251,10 +251,9 @@ def fit(reading: Reading, frame: Frame) -> float:
         nats -= 6.0  # it is a draft length
     if "draft_rate" in quantities and not sides & {("rate", ""), ("rate", "sd")} and not quantities & _RESULTS:
         nats -= 4.0  # a draft model's speed alone is no result
-    mixed = [("wall_time", "base"), ("decode_time", "")], [("decode_time", "base"), ("wall_time", "")]
-    mixed += [("decode_time", "base"), ("wall_time", "sd")], [("wall_time", "base"), ("decode_time", "sd")]
-    if any(sides.issuperset(pair) for pair in mixed):
-        nats -= 5.0
+    plain, own = ({it for it, side in sides if it in TIMES and (side == "base") is base} for base in (True, False))
+    if plain and own and not plain & own:
+        nats -= 5.0  # times of two kinds
     rates = [
         stream.scope
         for stream, meaning in zip(streams, reading, strict=True)

@@ -410,7 +410,7 @@ class Records:
         if quantity in COUNTS and float(num.value).is_integer() and num.hi - num.lo <= 1:
             return Range(num.value, num.value, num.value)
         low, high = sorted((num.lo * scale, num.hi * scale))
-        return Range(low, num.value * scale, high)
+        return Range(low, num.value / 100 if scale == 0.01 else num.value * scale, high)
 
     def _record(self, r: int, group: str, members: Sequence[int]) -> Record | None:
         frame, streams, reading = self.frame, self.frame.streams, self.reading
@@ -451,7 +451,7 @@ class Records:
         quantity = meaning.quantity
         if quantity in {"speedup", "gain", "time_change"}:
             if quantity == "gain":
-                here = Range(1 + here.low, 1 + here.value, 1 + here.high)
+                here = Range(1 + here.low, round(1 + here.value, 9), 1 + here.high)
             elif quantity == "time_change":
                 here = here.plus(-1) if meaning.scale == 1 else here  # a ratio of times
                 if here.low <= -1:
