@@ -21,6 +21,7 @@ _COUNTS = frozenset({
 })  # fmt: skip
 _FEW = 50
 """A mean of counts below this is not rounded to a count."""
+_OF_RATES = frozenset({"decode_rate", "token_ms", "predicted_ms", "wall_ms"})
 _NOT_IN_LABEL = frozenset({
     "source_document", "source_place", "claim_notes", "rate_window", "reference", "architecture",
 })  # fmt: skip
@@ -98,6 +99,8 @@ def _numbers(record: Record, frame: Frame, kept: Collection[str]) -> dict[str, A
     known = dict(record.known)
     if record.tentative and OF_SPEEDUP.isdisjoint(kept):
         known = {name: it for name, it in known.items() if name in record.own or not name.startswith("baseline_")}
+    if record.apart and OF_SPEEDUP.isdisjoint(kept):
+        known = {name: it for name, it in known.items() if name not in _OF_RATES and not name.startswith("baseline_")}
     known.pop("speedup_again", None)
     known.pop("steps_per_s", None)
     for plain, each, name in (

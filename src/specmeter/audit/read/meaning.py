@@ -316,10 +316,13 @@ def column_named(name: str) -> Column | None:
     return found if found is not None and found.name == name else None
 
 
+_RATE = re.compile(r"(?<![a-z])(?:toks?|tokens?|t)_(?:per_)?(?:s|sec|seconds?)(?![a-z])")
+
+
 def known_column(heading: str) -> Column | None:
     """The column of that name or alias, however it is written: of columns of text, and as evidence."""
     words = re.findall(r"[a-z0-9αγτ.]+", in_english(heading[:_LIMIT]).lower())
-    return load().by_name.get("_".join(words))
+    return load().by_name.get(_RATE.sub("tps", "_".join(words)))
 
 
 def canonical(heading: str) -> Column | None:
@@ -548,10 +551,18 @@ def candidates(facts: Facts) -> list[Meaning]:
     return list(unique.values())[:MOST]
 
 
+_FIELDS = {"bandwidth": "bandwidth_bytes_per_s", "claimed_bandwidth": "claimed_bandwidth_bytes_per_s"}
+_IN_GIGA = {"bytes": 1e9, "bandwidth": 1e9}
+"""Kinds whose numbers are in GB, or in bytes if they are larger than any of these."""
+_GIGA = 1e6
+
+
 def _certain(column: Column, facts: Facts) -> list[Meaning]:
     """The candidates of a column that is known: its forms, in its own scale."""
     if not column.quantity:
-        return [Meaning(IGNORE, points=6.0)]
+        name = _FIELDS.get(column.name, column.name)
+        scale = _scales("decode_time", facts)[0][0] if column.kind == "time" else _IN_GIGA.get(column.kind, 1.0)
+        return [Meaning(name, scale=1.0 if facts.middle > _GIGA else scale, points=6.0)]
     out: list[Meaning] = []
     for quantity in filter(None, (column.quantity, column.rival)):
         side = column.side or ("" if quantity not in SIDED else facts.side)

@@ -46,6 +46,7 @@ _ANCHORS = (("rate",), ("token_time", "decode_time", "wall_time"), ("speedup", "
             ("tau", "accepted_per_step", "acceptance"))  # fmt: skip
 """What makes a group of columns: the first of these of which there are any."""
 
+_RATES = ("decode_rate", "token_ms", "predicted_ms", "wall_ms")
 _OF_PAIRS = {"num", "den", "before", "after"}
 
 _NO_METHOD = re.compile(
@@ -104,6 +105,8 @@ class Record:
     """Machine of the baseline and of the row, if they differ."""
     tentative: bool = False
     """Whether nothing says that its baseline is its own but speedups in the other rows."""
+    apart: bool = False
+    """Whether its rates are of the whole row, and its speedup is of one data set: `math` beside `tok/s`."""
     unsteady: bool = False
     loads_differ: bool = False
     several: bool = False
@@ -245,10 +248,8 @@ class Records:
                 length = stream.values.get(r)
                 if length is not None and length.value == 0 and roles[r] != "sd":
                     roles[r] = "base"
-                elif length is not None and length.value > 0 and not self.frame.of_prompt[r] and roles[r] != "base":
-                    roles[r] = "sd"
-                elif length is not None and length.value > 0 and roles[r] == "base" and self._is_switch(r):
-                    roles[r] = "sd"
+                elif length is not None and length.value > 0 and not self.frame.of_prompt[r]:
+                    roles[r] = "base" if roles[r] == "base" and not self._is_switch(r) else "sd"
                 elif length is None and not roles[r] and not self.frame.method:
                     cell = self.frame.grid.rows[r][stream.column]
                     roles[r] = "base" if EMPTY.fullmatch(cell) else ""
@@ -378,8 +379,9 @@ class Records:
             return True
         if own & everything:
             return len(own & scope) == max(len(own & other) for other in names) > 0
+        shared = meaning.quantity in _SHARED or (meaning.quantity == "gamma" and self.frame.grid.kind == "prose")
         loads = all(requests_at_once(heading) for heading in names.values())
-        return loads or meaning.quantity not in _SHARED or (not scope and frozenset[str]() in names)
+        return loads or not shared or (not scope and frozenset[str]() in names)
 
     # --- one record --------------------------------------------------------------------------------------------------
 
@@ -435,8 +437,11 @@ class Records:
                     self._take_change(record, i)
         if not record.known and not record.positions:
             return None
+        record.apart = self._is_apart(record)
         if "gamma" not in record.known and role != "base":
-            length = frame.gamma_of(r, " ".join(record.headings))
+            heading = " ".join(record.headings)
+            alone = record.several and frame.grid.kind == "prose"  # of a sentence, its own part only
+            length = next(iter(draft_lengths(heading)), None) if alone else frame.gamma_of(r, heading)
             if length:
                 record.known["gamma"] = Range(length, length, length)
         loads = {number.value for i in self.by.get("concurrency", []) for b in self.shared.bases
@@ -444,6 +449,15 @@ class Records:
         own = record.known.get("concurrency")
         record.loads_differ = bool(loads) and own is not None and own.value not in loads
         return record
+
+    def _is_apart(self, record: Record) -> bool:
+        """Whether a group's speedup has a scope that the rates which it shares with other groups lack."""
+        speedup = record.origin.get("speedup")
+        if not record.several or speedup is None:
+            return False
+        scope = self.frame.streams[speedup].scope
+        rates = [self.frame.streams[record.origin[name]] for name in _RATES if name in record.origin]
+        return bool(scope and rates) and not any(stream.scope & scope for stream in rates)
 
     def _take(self, record: Record, i: int, here: Range, side: str) -> None:
         """Put a number of the row where it belongs."""
