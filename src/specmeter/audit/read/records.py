@@ -57,6 +57,7 @@ _NO_METHOD = re.compile(
 _METHOD = re.compile(r"method|config|mode|arm|setup|variant|strategy|spec|draft|^$|run|name|engine|label|metric", re.I)
 _LENGTHS = re.compile(r"len|τ|tau|per (?:step|round|cycle|pass|draft)|长度", re.I)
 _SLOWER = re.compile(r"long|slow|worse|less|fewer|lower", re.I)
+_BARE = re.compile(r"[-+]?[\d.,]+(?:[eE][-+]?\d+)?%?")
 _OVER = re.compile(r"\b(?:over|across|of) (?:all )?(?:prompts?|requests?|tasks?|samples?|datasets?|runs?)", re.I)
 _SWITCH = re.compile(r"off|no|none|false|0|disabled", re.I)
 _OF_PROMPT = re.compile(r"\bpp ?\d*\b|\bprefill\b|prompt (?:processing|eval)|\bttft\b", re.I)
@@ -124,7 +125,10 @@ class Frame:
             {
                 r: cell
                 for r in rows
-                if (cell := grid.rows[r][c]) and not EMPTY.fullmatch(cell) and (c not in numeric or not is_number(cell))
+                if (cell := grid.rows[r][c])
+                and not EMPTY.fullmatch(cell)
+                and (c not in numeric or not is_number(cell))
+                and not _BARE.fullmatch(cell)
             }
             for c in range(len(grid.head))
         ]
@@ -155,11 +159,17 @@ class Frame:
 
     def _method_columns(self, sides: list[dict[int, str]]) -> list[int]:
         """Columns that say whether a row speculates."""
-        named = [c for c, cells in enumerate(sides) if cells and not _NO_METHOD.search(self.grid.head[c])]
+        tells = [len(set(cells.values())) > 1 or len(self.grid.rows) == 1 for cells in self.words]
+        named = [c for c, cells in enumerate(sides) if cells and tells[c] and not _NO_METHOD.search(self.grid.head[c])]
         plain = [c for c in named if "base" in sides[c].values()]
         both = [c for c, cells in enumerate(sides) if {"base", "sd"} <= set(cells.values())]
         spoken = [c for c in named if "sd" in sides[c].values() and _METHOD.search(self.grid.head[c])]
-        return plain or both or spoken
+        return (
+            plain
+            or both
+            or spoken
+            or [c for c, cells in enumerate(sides) if cells and not tells[c] and _METHOD.search(self.grid.head[c])]
+        )
 
     def _role(self, r: int, sides: list[dict[int, str]]) -> str:
         if self.of_prompt[r]:
