@@ -15,6 +15,7 @@ from itertools import combinations
 
 from specmeter.audit.equations import Equation, equations
 from specmeter.audit.read.grids import Grid, turned
+from specmeter.audit.read.laws import baseline_rows
 from specmeter.audit.read.meaning import IGNORE, TIMES, Meaning, Stream, streams_of
 from specmeter.audit.read.options import TableOptions
 from specmeter.audit.read.records import Frame, Reading, Record, Records
@@ -87,6 +88,8 @@ class Understood:
 
     frame: Frame
     found: list[Scored]
+    other: Frame | None = None
+    """The grid the other way round, if it can lie so."""
 
     @property
     def best(self) -> Reading:
@@ -126,10 +129,16 @@ def understand(grid: Grid, options: TableOptions) -> Understood | None:
         streams = streams_of(way, options.columns)
         if streams:
             frame = Frame(way, streams)
+            if "base" not in frame.role:
+                for r in baseline_rows(frame):
+                    frame.role[r] = "base"
             found = search(frame)
             strength = explained(found[0], streams) + (0.6 if way is grid else 0.0)
             tried.append((strength, Understood(frame, found)))
-    return max(tried, key=lambda it: it[0])[1] if tried else None
+    tried.sort(key=lambda it: -it[0])
+    for _, other in tried[1:]:
+        tried[0][1].other = other.frame
+    return tried[0][1] if tried else None
 
 
 def explained(scored: Scored, streams: Sequence[Stream]) -> float:
