@@ -51,8 +51,8 @@ UNITS = (
              rf"(?:/user)?|tps{_END}|(?:tokens?|toks?|令牌|词元|个)\s?(?:/|每)\s?秒"),
     ("mspt", rf"(?:ms|milliseconds)\s*(?:/|\s?per\s)\s*(?:output )?{_TOKEN}{_END}|毫秒\s?/\s?(?:tokens?|词元|令牌|个)"),
     ("msps", rf"(?:ms|milliseconds)\s*(?:/|\s?per\s)\s*(?:verif\w* |target |draft )?{_STEP}{_END}"),
-    ("tps", rf"(?:accepted )?(?:tokens?|toks?)\s*(?:/|\s?per\s)\s*(?!draft{_END})(?:verif\w* |target |draft )?{_STEP}"
-            rf"{_END}"),
+    ("tps", rf"(?:accepted )?(?:tokens?|toks?)\s*(?:/|\s?per\s)\s*(?!draft{_END})(?:verif\w* |target |draft )?"
+            rf"{_STEP}{_END}"),
     ("other", rf"(?:it|req|requests?|steps?|pass(?:es)?|rounds?|drafts?)\s*(?:/|\s?per\s)\s*(?:s|sec|second){_END}"
               rf"|GB/s|TB/s|GiB/s|bits?{_END}|W{_END}|pos{_END}|°C|请求/秒"),
     ("pp", r"(?:pp|pts?|points?|p\.p\.)(?![a-z])|个?百分点"),
@@ -252,6 +252,8 @@ _ASIDE = re.compile(
     r"\([^()]*\)|mean|median|avg|average|accept\w*|acc\b|weighted|worse|better|faster|slower|narr\w*|code|prose|total"
     r"|pooled"
 )
+_NAME = re.compile(r"\d+ ?x [A-Z]|\d+[ -]?bits?\b")
+"""`2x RTX 4090`, `8-bit`."""
 _STRONG = frozenset({"rate", "x", "%"})
 
 
@@ -264,7 +266,7 @@ def is_number(text: str) -> bool:
         return False
     nums = numbers(text)
     before, after = text[: first.start()], text[first.end() :]
-    if not nums:
+    if not nums or _NAME.match(text):
         return False
     if nums[0].unit in {"big", "size"} and re.search(r"[A-Za-z]{2,}", after) and not re.match(r"\s*[(,;/]", after):
         return False
