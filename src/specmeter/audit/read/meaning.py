@@ -345,6 +345,9 @@ def name_of(meaning: Meaning) -> str:
 
 # --- streams ----------------------------------------------------------------------------------------------------------
 
+_OF_NAMES = {"target", "quant", "device", "engine"}
+"""Columns whose numbers are parts of names: `14B Q4_K_M`."""
+
 
 def streams_of(grid: Grid, chosen: Mapping[str, str] | None = None) -> list[Stream]:
     """The numbers of a grid in streams with their candidates; `chosen` maps names of columns to canonical ones."""
@@ -354,7 +357,8 @@ def streams_of(grid: Grid, chosen: Mapping[str, str] | None = None) -> list[Stre
         cells = {r: row[at] for r, row in enumerate(grid.rows) if row[at] and not EMPTY.fullmatch(row[at])}
         numeric = {r: numbers(cell) for r, cell in cells.items() if is_number(cell)}
         few = len(numeric) * 3 < len(cells) or (len(numeric) * 2 < len(cells) and len(numeric) < 2)
-        if not numeric or few:
+        named = known_column(heading)
+        if not numeric or few or (named is not None and named.name in _OF_NAMES and heading not in (chosen or {})):
             continue
         slots = _slots(numeric)
         for slot, values in slots.items():
