@@ -19,8 +19,13 @@ _COUNTS = frozenset({
     "gamma", "drafted", "accepted", "steps", "predicted_n", "prompt_n", "runs", "repeat", "experts",
     "target_forwards", "failed_forwards", "failed_draft_forwards",
 })  # fmt: skip
+_ONE_RUN = frozenset({"prompt_n", "predicted_n", "predicted_per_second"})
+"""Headings of the timings that llama-server gives of one request."""
+_ONE_REQUEST = frozenset({"arm_id", "prompt_id"})
+"""Headings of the requests that specmeter exports."""
 _FEW = 50
 """A mean of counts below this is not rounded to a count."""
+_OF_RATES = frozenset({"decode_rate", "token_ms", "predicted_ms", "wall_ms"})
 _NOT_IN_LABEL = frozenset({
     "source_document", "source_place", "claim_notes", "rate_window", "reference", "architecture",
 })  # fmt: skip
@@ -39,6 +44,7 @@ _NAMED = re.compile(
 _SYNTHETIC = re.compile(
     r"(?:synth\w*|simulated|dummy|forced)[ _-](?:acc\w*|draft accept\w*)|acc\w*[ _](?:synth|simul)\w*", re.I
 )
+_DEPTH = re.compile(r"num[-_ ]steps", re.I)
 _YES = re.compile(r"(?:1|true|yes|y|on)\b", re.I)
 _CPU = re.compile(r"\bcpu(?:-only)?\b|xeon|epyc|ryzen \d|threadripper", re.I)
 _POOLED = re.compile(r"\bpooled|aggregat|\boverall\b|\btotal\b", re.I)
@@ -60,6 +66,8 @@ def claim_from(record: Record, frame: Frame, texts: Mapping[str, str], **given: 
         fields["tree"] = width > 1
     elif family_by_name(method) == "tree" and drafts_of_vllm(f"{texts.get('engine', '')} {everything}"):
         fields["tree"] = False
+    elif family_by_name(method) == "tree" and _DEPTH.search(everything):
+        fields["tree"] = True  # its steps are the depth of the tree
     if method == "none":
         fields.pop("gamma", None)
     if _SYNTHETIC.search(context) or _is_synthetic(frame, record.row):
@@ -72,6 +80,11 @@ def claim_from(record: Record, frame: Frame, texts: Mapping[str, str], **given: 
     if "experts" not in fields:
         names = (texts.get("architecture"), texts.get("target"), words, context)
         fields["mixture"] = next((m for name in names if name and (m := mixture_of_experts(name)) is not None), None)
+    window = texts.get("rate_window") or "unknown"
+    if _ONE_RUN.issubset(frame.grid.head):
+        fields["runs"] = 1
+    if _ONE_REQUEST.issubset(frame.grid.head):
+        fields["runs"], window = 1, "all but the first"
     device = texts.get("device") or _machine(said) or _machine(context)
     if (many := fields.pop("devices", None)) and device and many > 1:
         device = ", ".join([device] * min(64, int(many)))
@@ -95,6 +108,8 @@ def _numbers(record: Record, frame: Frame, kept: Collection[str]) -> dict[str, A
     known = dict(record.known)
     if record.tentative and OF_SPEEDUP.isdisjoint(kept):
         known = {name: it for name, it in known.items() if name in record.own or not name.startswith("baseline_")}
+    if record.apart and OF_SPEEDUP.isdisjoint(kept):
+        known = {name: it for name, it in known.items() if name not in _OF_RATES and not name.startswith("baseline_")}
     known.pop("speedup_again", None)
     known.pop("steps_per_s", None)
     for plain, each, name in (

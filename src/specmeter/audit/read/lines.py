@@ -298,7 +298,8 @@ def items(page: Sequence[str]) -> list[Table]:
 
 # --- sentences -------------------------------------------------------------------------------------------------------
 
-_RATE = r"(?:(?:tokens?|toks?|t)(?:/| per )s\w*|tps|ms)"
+_RATE = r"(?:(?:tokens?|toks?|t)(?:/| per )s\w*|tps|ms(?: ?/ ?tok(?:en)?)?)"
+_RANGES = re.compile(r"\b(?:rang\w+|var(?:y|ies|ied)|between|anywhere|fluctuat\w+|depend\w+)\b", re.I)
 _FROM_TO = re.compile(
     rf"(?:\bfrom|从|由)\s?(?:about |around |约)?([~≈]?\d[\d.,]{{0,9}})\s?({_RATE})?\s?(?:\([^()]{{0,60}}\))?\s?"
     rf"(?:\bto|up to|→|[提升高增加涨变降低下了快慢]{{0,4}}[到至为])\s?(?:about |around |约)?"
@@ -317,13 +318,17 @@ _WRAPPED = 100
 _MEASURE = re.compile(r"accept|\brate|length|speed|\btok|接受|τ|\btau\b", re.I)
 
 
+def _sides(told: re.Match[str]) -> str:
+    """`from 23 to 41 t/s` with words that say which is which."""
+    plain, unit, drafted, other = told.groups("")
+    return f" baseline {plain} {unit or other}, after {drafted} {other or unit}"
+
+
 def sentences(page: Sequence[str]) -> list[Table]:
     """A paragraph or an item of a list as one row."""
     found: list[Table] = []
     for start, text in _paragraphs(page):
-        text = _FROM_TO.sub(
-            lambda it: f" baseline {it[1]} {it[2] or it[4] or ''}, after {it[3]} {it[4] or it[2] or ''}", text
-        )
+        text = text if _RANGES.search(text) else _FROM_TO.sub(_sides, text)
         head, cells = [""], [""]
         rate = ""
         for words, cell in (it for piece in _BREAK.split(text) for it in _numbers_of(piece)):

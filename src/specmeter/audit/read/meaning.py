@@ -494,7 +494,7 @@ def evidence(facts: Facts) -> list[tuple[Rule, float]]:
             found = [] if rule.alone else found
             found.append((rule, 1.0))
     score = tally(found, allowed(facts, tally(found)))
-    facts.bare = not facts.unit and facts.own and facts.page.kind != "prose"
+    facts.bare = not facts.unit and facts.own and facts.page.kind != "prose" and "turned" not in facts.page.kind
     facts.bare &= all(points <= 2 for quantity, points in score.items() if quantity != IGNORE)
     facts.bare &= bool(
         facts.side or ((facts.stream.scope or is_overall(facts.main)) and not facts.rates and facts.page.kind != "csv")

@@ -218,9 +218,8 @@ def weigh(frame: Frame, reading: Reading, rows: Sequence[int] | None = None) -> 
         for equation in equations_of(record, frame):
             origin = next((record.origin[name] for name in equation.fields if name in record.origin), -1)
             law = f"{equation.law} {origin}"
-            learned = equation.learned or (
-                record.tentative and equation.law in OF_SPEEDUP and record.own.isdisjoint(_PLAIN)
-            )
+            open_baseline = record.apart or (record.tentative and record.own.isdisjoint(_PLAIN))
+            learned = equation.learned or (open_baseline and equation.law in OF_SPEEDUP)
             if learned:
                 kept.setdefault(equation.law, {})[record.row] = equation.info if equation.holds else -1.0
             nats = equation.info if equation.holds else 0.0 if learned else -BROKEN

@@ -46,6 +46,7 @@ _ANCHORS = (("rate",), ("token_time", "decode_time", "wall_time"), ("speedup", "
             ("tau", "accepted_per_step", "acceptance"))  # fmt: skip
 """What makes a group of columns: the first of these of which there are any."""
 
+_RATES = ("decode_rate", "token_ms", "predicted_ms", "wall_ms")
 _OF_PAIRS = {"num", "den", "before", "after"}
 
 _NO_METHOD = re.compile(
@@ -56,6 +57,7 @@ _NO_METHOD = re.compile(
 _METHOD = re.compile(r"method|config|mode|arm|setup|variant|strategy|spec|draft|^$|run|name|engine|label|metric", re.I)
 _LENGTHS = re.compile(r"len|τ|tau|per (?:step|round|cycle|pass|draft)|accepted tokens?$|长度", re.I)
 _SLOWER = re.compile(r"long|slow|worse|less|fewer|lower", re.I)
+_BARE = re.compile(r"[-+]?[\d.,]+(?:[eE][-+]?\d+)?%?")
 _OVER = re.compile(r"\b(?:over|across|of) (?:all )?(?:prompts?|requests?|tasks?|samples?|datasets?|runs?)", re.I)
 _OF_PROMPT = re.compile(r"\bpp ?\d*\b|\bprefill\b|prompt (?:processing|eval)|\bttft\b", re.I)
 _MACHINE = re.compile(r"machine|device|gpu|hardware|card|chip|host", re.I)
@@ -103,6 +105,8 @@ class Record:
     """Machine of the baseline and of the row, if they differ."""
     tentative: bool = False
     """Whether nothing says that its baseline is its own but speedups in the other rows."""
+    apart: bool = False
+    """Whether its rates are of the whole row, and its speedup is of one data set: `math` beside `tok/s`."""
     unsteady: bool = False
     loads_differ: bool = False
     several: bool = False
@@ -120,7 +124,10 @@ class Frame:
             {
                 r: cell
                 for r in rows
-                if (cell := grid.rows[r][c]) and not EMPTY.fullmatch(cell) and (c not in numeric or not is_number(cell))
+                if (cell := grid.rows[r][c])
+                and not EMPTY.fullmatch(cell)
+                and (c not in numeric or not is_number(cell))
+                and not _BARE.fullmatch(cell)
             }
             for c in range(len(grid.head))
         ]
@@ -151,11 +158,17 @@ class Frame:
 
     def _method_columns(self, sides: list[dict[int, str]]) -> list[int]:
         """Columns that say whether a row speculates."""
-        named = [c for c, cells in enumerate(sides) if cells and not _NO_METHOD.search(self.grid.head[c])]
+        tells = [len(set(cells.values())) > 1 or len(self.grid.rows) == 1 for cells in self.words]
+        named = [c for c, cells in enumerate(sides) if cells and tells[c] and not _NO_METHOD.search(self.grid.head[c])]
         plain = [c for c in named if "base" in sides[c].values()]
         both = [c for c, cells in enumerate(sides) if {"base", "sd"} <= set(cells.values())]
         spoken = [c for c in named if "sd" in sides[c].values() and _METHOD.search(self.grid.head[c])]
-        return plain or both or spoken
+        return (
+            plain
+            or both
+            or spoken
+            or [c for c, cells in enumerate(sides) if cells and not tells[c] and _METHOD.search(self.grid.head[c])]
+        )
 
     def _role(self, r: int, sides: list[dict[int, str]]) -> str:
         if self.of_prompt[r]:
@@ -362,7 +375,8 @@ class Records:
             return True
         if own & everything:
             return len(own & scope) == max(len(own & other) for other in names) > 0
-        return meaning.quantity not in _SHARED or (not scope and frozenset[str]() in names)
+        shared = meaning.quantity in _SHARED or (meaning.quantity == "gamma" and self.frame.grid.kind == "prose")
+        return not shared or (not scope and frozenset[str]() in names)
 
     # --- one record --------------------------------------------------------------------------------------------------
 
@@ -418,8 +432,11 @@ class Records:
                     self._take_change(record, i)
         if not record.known and not record.positions:
             return None
+        record.apart = self._is_apart(record)
         if "gamma" not in record.known and role != "base":
-            length = frame.gamma_of(r, " ".join(record.headings))
+            heading = " ".join(record.headings)
+            alone = record.several and frame.grid.kind == "prose"  # of a sentence, its own part only
+            length = next(iter(draft_lengths(heading)), None) if alone else frame.gamma_of(r, heading)
             if length:
                 record.known["gamma"] = Range(length, length, length)
         loads = {number.value for i in self.by.get("concurrency", []) for b in self.shared.bases
@@ -427,6 +444,15 @@ class Records:
         own = record.known.get("concurrency")
         record.loads_differ = bool(loads) and own is not None and own.value not in loads
         return record
+
+    def _is_apart(self, record: Record) -> bool:
+        """Whether a group's speedup has a scope that the rates which it shares with other groups lack."""
+        speedup = record.origin.get("speedup")
+        if not record.several or speedup is None:
+            return False
+        scope = self.frame.streams[speedup].scope
+        rates = [self.frame.streams[record.origin[name]] for name in _RATES if name in record.origin]
+        return bool(scope and rates) and not any(stream.scope & scope for stream in rates)
 
     def _take(self, record: Record, i: int, here: Range, side: str) -> None:
         """Put a number of the row where it belongs."""
