@@ -158,7 +158,8 @@ class Frame:
 
     def _method_columns(self, sides: list[dict[int, str]]) -> list[int]:
         """Columns that say whether a row speculates."""
-        tells = [len(set(cells.values())) > 1 or len(self.grid.rows) == 1 for cells in self.words]
+        many = len(self.grid.rows)
+        tells = [len(set(it.values())) > 1 or len(it) < many or many == 1 for it in self.words]
         named = [c for c, cells in enumerate(sides) if cells and tells[c] and not _NO_METHOD.search(self.grid.head[c])]
         plain = [c for c in named if "base" in sides[c].values()]
         both = [c for c, cells in enumerate(sides) if {"base", "sd"} <= set(cells.values())]
