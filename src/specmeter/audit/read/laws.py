@@ -166,7 +166,8 @@ class _Table:
         alike = {a: {b for b in terms if a != b and self._alike(a, b)} for a in terms}
         speeds = {a: {b for b in its if self.speeds[a] or self.speeds[b]} for a, its in alike.items()}
         seen: list[set[int]] = []
-        for t in sorted((t for t in columns if len(set(self.spans[t].values())) > 1), key=lambda t: not self.told[t]):
+        varied = [t for t in columns if len(set(self.spans[t].values())) > 1]
+        for t in sorted(varied, key=lambda t: (not self.told[t], self.likely[t] in COUNTS)):
             terms_of, forms = speeds if self.told[t] else alike, list(self._forms(t))
             attempts = len(forms) * sum(len(its - {t}) for a, its in terms_of.items() if a != t) / 2
             laws: list[tuple[int, str, int, int, float, dict[int, Pair]]] = []

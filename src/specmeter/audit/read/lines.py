@@ -217,8 +217,11 @@ def pairs(page: Sequence[str]) -> list[Table]:
                 entries[-1].cells.setdefault(stated[1], stated[2])
                 continue
             others.append(line)
-            titles = [*titles[-2:], clean(_STAMP.sub("", line, count=1)).strip("-=#*: ")]
-            name, begun = ", ".join(title for title in titles if len(title) < 80) or titles[-1][:120], True
+            title = clean(_STAMP.sub("", line, count=1)).strip("-=#*: ")
+            is_result = any(num.unit in RESULTS for num in numbers(title))
+            titles = [] if is_result else [*titles[-2:], title]
+            name = ", ".join(it for it in titles if len(it) < 80) or "".join(titles[-1:])[:120]
+            begun = True
             continue
         place, titles = f"line {number}", []
         for key, value in told:
@@ -298,7 +301,7 @@ def items(page: Sequence[str]) -> list[Table]:
 
 # --- sentences -------------------------------------------------------------------------------------------------------
 
-_RATE = r"(?:(?:tokens?|toks?|t)(?:/| per )s\w*|tps|ms(?: ?/ ?tok(?:en)?)?)"
+_RATE = r"(?:(?:tokens?|toks?|t)(?:/| per )s\w*|tps|ms(?:(?: ?/ ?| per )tok(?:en)?)?)"
 _RANGES = re.compile(r"\b(?:rang\w+|var(?:y|ies|ied)|between|anywhere|fluctuat\w+|depend\w+)\b", re.I)
 _FROM_TO = re.compile(
     rf"(?:\bfrom|从|由)\s?(?:about |around |约)?([~≈]?\d[\d.,]{{0,9}})\s?({_RATE})?\s?(?:\([^()]{{0,60}}\))?\s?"
@@ -307,7 +310,9 @@ _FROM_TO = re.compile(
     re.I,
 )
 _APART = re.compile(
-    r"[,;)(]|\b(?:and|to|vs\.?|versus|from|but|against|compared (?:to|with)|while|whereas|over)\b|→|[，；而和]", re.I
+    r"[,;)(]|(?<=accepted):|\b(?:and|to|vs\.?|versus|from|but|against|compared (?:to|with)|while|whereas|over)\b"
+    r"|→|[，；而和]",
+    re.I,
 )
 _BREAK = re.compile(r"(?<=[a-z\d%)*])[.;!。；]\s+|(?<=[^\W\d_])\.\s+|\s—\s|\s;\s", re.I)
 _TOGETHER = re.compile(r"\s*(?:/|of|out of|of the|±|→|–|-|to)\s*|\s?(?:\w{1,12} )?\(", re.I)
@@ -386,6 +391,8 @@ def _numbers_of(piece: str) -> Iterator[tuple[str, str]]:
         # Words between two numbers belong to the first up to a comma or `vs`, then to the second.
         between = piece[end:start]
         cut = _APART.search(between) if index else None
+        if cut is None and index and _TOLD.search(between):
+            cut = re.search(r":\s*$", between)
         if cut is None and index and not re.search(r"[^\W\d_]", cuts[-1][1]):
             cut = _FOR.search(between)  # `1.9 accept length for draft 2`
         if index == 0:
@@ -396,23 +403,34 @@ def _numbers_of(piece: str) -> Iterator[tuple[str, str]]:
             cuts.append((between[: cut.start()], between[cut.end() :]))
         else:
             last = index == len(spans)
-            cuts.append((between if last else "", between if re.search(r"[^\W\d_]{2}", between) and not last else ""))
-    setting = ""
+            cuts.append(
+                (
+                    between if last else "",
+                    between if re.search(r"[^\W\d_]{2}|[\u3400-\u9fff]", between) and not last else "",
+                )
+            )
+    setting = words = ""
     for (start, end), (_, before), (after, _) in zip(spans, cuts, cuts[1:], strict=False):
         first = numbers(piece[start:end])[0]
         is_speed = first.unit in {"rate", "ms"} and setting
-        if not re.search(r"[^\W\d_]", before if is_speed else before + after) and first.unit in RESULTS:
+        own = _IN.sub("", before) + ("" if is_speed else after)
+        if not re.search(r"[^\W\d_]", own) and piece[:start].rstrip().endswith("(") and _TOLD.search(words):
+            before = words
+        elif not re.search(r"[^\W\d_]", own) and first.unit:
             # `MTP n=4 41 t/s`, `MTP (n=4) 41 t/s`: both numbers are of MTP.
             aside = _ASIDE.search(piece[max(0, start - 200) : start])
-            before = NUMBER.split(aside[1])[-1] if aside else setting
-        setting = "" if first.unit else before
+            before = NUMBER.split(aside[1])[-1] if aside else f"{setting} {before}"
+        setting = "" if first.unit in RESULTS else before
         if len(before) > _AROUND:
             before = before[-_AROUND:].partition(" ")[2]
-        words = re.sub(r"[,:()]", " ", f"{before} {after[:40]}")
-        yield " ".join(words.split()).rstrip(" ."), piece[start:end].strip()
+        words = " ".join(re.sub(r"[,:()]", " ", f"{before} {after[:40]}").split()).rstrip(" .")
+        yield words, piece[start:end].strip()
 
 
-_ASIDE = re.compile(r"([^(),;]{1,60})\([^()]{0,100}\)\s?$")
+_ASIDE = re.compile(r"([^(),;]{1,60})\([^()]{0,100}\)\s?:?\s?$")
+_TOLD = re.compile(r"accept|faster|slower|speed-?up", re.I)
+"""Words of a number that speak of one in brackets behind it, too, and end what is told of it."""
+_IN = re.compile(r"\b(?:in|at)\b")
 
 
 def _alone_in_bracket(piece: str, found: re.Match[str]) -> bool:

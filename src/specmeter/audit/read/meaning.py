@@ -366,7 +366,7 @@ def streams_of(grid: Grid, chosen: Mapping[str, str] | None = None) -> list[Stre
             name = (chosen or {}).get(column_name(heading, "" if own else slot))
             known = column_named(name) or column_named("condition") if name else canonical(heading) if own else None
             stream = Stream(at, slot, heading, values, scope_of(heading), own=own, known=known)
-            facts = Facts(stream, page, several=len(slots) > 1, nested=_nested(slots), factor="x" in slots)
+            facts = Facts(stream, page, slots=slots)
             stream.mean = load().patterns["mean"].search(facts.said) is not None
             stream.candidates = candidates(facts)
             out.append(stream)
@@ -420,6 +420,8 @@ class Page:
         self.rates = any("tokps" in norm(heading) for heading in grid.head)
         self.times = any(load().patterns["times"].search(norm(heading)) for heading in grid.head)
         self.rows = len(grid.rows)
+        cells = zip(grid.head[:64], grid.rows[0] if grid.rows else [], strict=False)
+        self.row = " ; ".join(f"{norm(heading)} {cell[:40]}" for heading, cell in cells)
         columns = range(len(grid.head))
         self.beside = " ; ".join(norm(heading) for heading in grid.head[:64])
         self.ones = any(all(re.fullmatch(r"1(\.0*)?x?", row[at]) for row in grid.rows) for at in columns)
@@ -428,9 +430,10 @@ class Page:
 class Facts:
     """What tests ask about a stream, by the names in `meanings.toml`."""
 
-    def __init__(self, stream: Stream, page: Page, *, several: bool, nested: bool, factor: bool) -> None:
+    def __init__(self, stream: Stream, page: Page, *, slots: Mapping[str, Mapping[int, Num]]) -> None:
         self.stream, self.page, self.slot, self.own = stream, page, stream.slot.rstrip("23456789"), stream.own
         self.second = not stream.own and self.slot not in {"den", "after"}
+        several, nested = len(slots) > 1, _nested(slots)
         values = list(stream.values.values())
         bracket = split_bracket(stream.heading)[1]
         self.heading = norm(stream.heading)
@@ -455,13 +458,15 @@ class Facts:
         self.signed = 2 * sum(num.signed for num in values) > len(values)
         self.any_signed = any(num.signed for num in values)
         self.constant = len(values) == page.rows and len({num.value for num in values}) == 1
-        self.factor = stream.own and factor
+        self.factor = stream.own and "x" in slots
         """Whether a factor stands behind it: `41 (1.78x)`."""
+        self.split = any(not num.value.is_integer() for num in slots.get("num", {}).values())
+        """Whether it is of a mean: `1.9 of 3`."""
         self.negative = any(num.value < 0 for num in values)
         beside = side_of(self.words) if self.second else ""
         self.side = {"before": "base", "after": "sd"}.get(self.slot) or beside or side_of(stream.heading)
         self.above, self.rates, self.beside, self.times = page.above, page.rates, page.beside, page.times
-        self.prose = page.kind == "prose"
+        self.prose, self.row = page.kind == "prose", page.row
         known = known_column(stream.heading)
         name = re.sub(r"[^a-z0-9]+", "_", stream.heading[:_LIMIT].lower()).strip("_")
         self.label = name in load().conditions or (known is not None and known.kind == "text")

@@ -15,7 +15,7 @@ from typing import Literal
 from specmeter.audit.claim import Range, draft_lengths, drafts_of_vllm
 from specmeter.audit.read.cells import EMPTY, is_number, numbers
 from specmeter.audit.read.grids import Grid
-from specmeter.audit.read.meaning import COUNTS, IGNORE, Meaning, Stream, known_column, norm, side_of
+from specmeter.audit.read.meaning import COUNTS, IGNORE, Meaning, Stream, known_column, norm, requests_at_once, side_of
 
 Reading = tuple[Meaning, ...]
 """One meaning for each stream of a grid."""
@@ -59,6 +59,7 @@ _LENGTHS = re.compile(r"len|τ|tau|per (?:step|round|cycle|pass|draft)|accepted 
 _SLOWER = re.compile(r"long|slow|worse|less|fewer|lower", re.I)
 _BARE = re.compile(r"[-+]?[\d.,]+(?:[eE][-+]?\d+)?%?")
 _OVER = re.compile(r"\b(?:over|across|of) (?:all )?(?:prompts?|requests?|tasks?|samples?|datasets?|runs?)", re.I)
+_SWITCH = re.compile(r"off|no|none|false|0|disabled", re.I)
 _OF_PROMPT = re.compile(r"\bpp ?\d*\b|\bprefill\b|prompt (?:processing|eval)|\bttft\b", re.I)
 _MACHINE = re.compile(r"machine|device|gpu|hardware|card|chip|host", re.I)
 _BUSY = re.compile(r"\b(?:parallel|concurren\w+|batch(?:ed)?|np)\b", re.I)
@@ -258,12 +259,22 @@ class Records:
                 length = stream.values.get(r)
                 if length is not None and length.value == 0 and roles[r] != "sd":
                     roles[r] = "base"
-                elif length is not None and length.value > 0 and not self.frame.of_prompt[r] and roles[r] != "base":
-                    roles[r] = "sd"
+                elif length is not None and length.value > 0 and not self.frame.of_prompt[r]:
+                    roles[r] = "base" if roles[r] == "base" and not self._is_switch(r) else "sd"
                 elif length is None and not roles[r] and not self.frame.method:
                     cell = self.frame.grid.rows[r][stream.column]
                     roles[r] = "base" if EMPTY.fullmatch(cell) else ""
         return roles
+
+    def _is_switch(self, r: int) -> bool:
+        """Whether `off` in a row that drafts is the switch of something else."""
+        columns = [c for c in self.frame.method if r in self.frame.words[c]]
+        named = any(not _SWITCH.fullmatch(self.frame.words[c][r]) for c in columns)
+        accepts = any(
+            (share := self.frame.streams[i].values.get(r)) is not None and share.value > 0
+            for i in self.by.get("acceptance", [])
+        )
+        return accepts and not named and not any(_METHOD.search(self.frame.grid.head[c]) for c in columns)
 
     def _find_conditions(self, shared: _Shared) -> None:
         """Fill in the columns that a row and its baseline have in common, and those that name machines."""
@@ -273,6 +284,9 @@ class Records:
             for c, cells in self.frame.method_words.items()
             if cells and c not in self.frame.method and 2 * len(cells) > len(grid.rows)
         ]
+        if grid.kind in {"list", "keys"} and self.frame.method_words[0]:  # what stands above the rows
+            above = self.frame.method_words[0]
+            columns.append((0, {r: above.get(r, "") for r in range(len(grid.rows))}, False))
         for quantity in ("condition", "concurrency", "size"):
             for i in self.by.get(quantity, []):
                 if streams[i].own:
@@ -377,7 +391,8 @@ class Records:
         if own & everything:
             return len(own & scope) == max(len(own & other) for other in names) > 0
         shared = meaning.quantity in _SHARED or (meaning.quantity == "gamma" and self.frame.grid.kind == "prose")
-        return not shared or (not scope and frozenset[str]() in names)
+        loads = all(requests_at_once(heading) for heading in names.values())
+        return loads or not shared or (not scope and frozenset[str]() in names)
 
     # --- one record --------------------------------------------------------------------------------------------------
 
@@ -408,7 +423,7 @@ class Records:
         if quantity in COUNTS and float(num.value).is_integer() and num.hi - num.lo <= 1:
             return Range(num.value, num.value, num.value)
         low, high = sorted((num.lo * scale, num.hi * scale))
-        return Range(low, num.value * scale, high)
+        return Range(low, num.value / 100 if scale == 0.01 else num.value * scale, high)
 
     def _record(self, r: int, group: str, members: Sequence[int]) -> Record | None:
         frame, streams, reading = self.frame, self.frame.streams, self.reading
@@ -461,7 +476,7 @@ class Records:
         quantity = meaning.quantity
         if quantity in {"speedup", "gain", "time_change"}:
             if quantity == "gain":
-                here = Range(1 + here.low, 1 + here.value, 1 + here.high)
+                here = Range(1 + here.low, round(1 + here.value, 9), 1 + here.high)
             elif quantity == "time_change":
                 here = here.plus(-1) if meaning.scale == 1 else here  # a ratio of times
                 if here.low <= -1:
