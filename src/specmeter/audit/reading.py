@@ -96,7 +96,25 @@ def read_claims(path: Path, format_name: str | None, options: TableOptions) -> t
     """
     refuse_binary(path)
     name = format_name or detect(path)
-    return name, read_table_file(path, options) if name == "table" else _read_format(path, name)
+    claims = read_table_file(path, options) if name == "table" else _read_format(path, name)
+    if format_name is None and name in LOGS:
+        claims = _or_table(claims, path, options)
+    return name, claims
+
+
+def _or_table(claims: Iterator[Claim], path: Path, options: TableOptions) -> Iterator[Claim]:
+    """The claims of a log; if it begins with none that could be read, those of the lines that were pasted from it."""
+    first = next(claims, None)
+    if first is None or first.problem is not None:
+        try:
+            found = list(read_table_file(path, options))
+        except UsageError:
+            found = []
+        if any(claim.problem is None for claim in found):
+            yield from found
+            return
+    yield from () if first is None else (first,)
+    yield from claims
 
 
 def _read_format(path: Path, name: str) -> Iterator[Claim]:

@@ -135,6 +135,11 @@ OTHERS = {
          ["cap=2", "34.4 tok/s", "accept 2.49 (1.90x)"]],
     ),
     "a share in a bracket": ("MTP gives 20 tok/s (+91%)", [["", "MTP gives"], ["", "20 tok/s (+91%)"]]),
+    "a range": ("It ranges from 23 to 41 t/s.", [["", "It ranges from"], ["", "23 to 41 t/s"]]),
+    "times": (
+        "TPOT dropped from 50ms/token to 30ms/token",
+        [["", "TPOT dropped baseline", "after"], ["", "50 ms/token", "30 ms/token"]],
+    ),
     "counts": ("accepted 94982/93000 draft tokens", [["", "accepted draft tokens"], ["", "94982/93000"]]),
     "counts in words": ("- 9 draft tokens, 18 accepted", [["", "draft tokens", "accepted"], ["", "9", "18"]]),
     "only a share": ("60.35% aggregate acceptance", [["", "aggregate acceptance"], ["", "60.35%"]]),

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmeter.audit.read.columns import COLUMNS, CONDITIONS, in_group, understand
 from specmeter.audit.read.document import Number, parse_number
 
 
@@ -112,94 +111,3 @@ def test_what_python_prints_is_read_back(value: float, digits: int) -> None:
     assert number is not None
     assert number.value == float(f"{value:.{digits}f}")
     assert abs(number.value - value) <= number.half * (1 + 1e-6) + abs(value) * 1e-15
-
-
-HEADINGS = {
-    ("decode_rate", ""): (
-        *("tok/s", "Tokens per second", "mean_tps", "Avg TPS平均 TPS", "TG (tok/s)TG (tok/s)", "t/s", "toks/s"),
-        *("tg t/s", "Spec t/s", "avg_pred_t/s", "Decode (tok/s)"),
-        *("速度", "生成速度 (tokens/s)", "吞吐量（t/s）", "投机 tok/s"),
-    ),
-    ("gamma", ""): ("γ", "draft_len", "n_max", "n-max", "draft-n-max", "草稿长度", "草稿長度"),
-    ("acceptance", "%"): ("α (%)", "Avg Accept%平均接受率", "acceptance_pct", "平均接受率(%)", "Acceptance (%)[^1]"),
-    ("acceptance", ""): ("acceptanceRate", "接受率", "Acceptance<sup>2</sup>"),
-    ("speedup", ""): ("Speedup加速", "加速比", "Speedup¹", "**Speedup ¹²**", "Speedup<sup>a</sup>"),
-    ("change", ""): ("vs Baseline",),
-    ("change", "%"): ("pooled_delta_pct", "Δ%"),
-    ("size_bytes", "gb"): ("Size (GB)",),
-    ("size_bytes", "b"): ("model_size_bytes",),
-    ("size_bytes", "mb"): ("size_mb",),
-    ("predicted_ms", "ms"): ("predicted_ms", "Decode (ms)"),
-    ("predicted_ms", "ns"): ("avg_ns",),
-    ("wall_ms", "s"): ("duration (s)", "spec wall time (s)"),
-    ("bandwidth", "gb/s"): ("Mem BW (GB/s)",),
-    ("target", ""): ("**Target**", "目标模型"),
-    ("prompt_key", ""): ("prompt_key",),
-    ("baseline_rate", ""): (
-        *("Baseline t/s", "no spec", "w/o SD (tok/s)", "base_avg_pred_t/s", "base avg pred t/s"),
-        *("基线", "基線 tok/s"),
-    ),
-    ("draft_rate", ""): ("draft t/s", "草稿 tok/s"),
-    ("acceptance_length", ""): ("#Mean accepted tokens", "mean_accepted_tokens", "acceptance_length", "接受长度"),
-    ("draft", ""): ("草稿模型",),
-    ("device", ""): ("顯卡",),
-    ("perplexity", ""): ("PPL",),
-    ("prompt_rate", ""): ("avg_prompt_t/s", "Prefill (t/s)"),
-    ("repeat", ""): ("repeat",),
-    ("baseline_wall_ms", "s"): ("wall off (s)",),
-    ("speedup", "mtp"): ("Speedup (MTP)",),
-}
-"""(name, unit) -> headings that say so."""
-
-
-@pytest.mark.parametrize(("text", "said"), [(text, said) for said, texts in HEADINGS.items() for text in texts])
-def test_headings(text: str, said: tuple[str, str]) -> None:
-    heading = understand(text)
-    assert heading is not None
-    assert (heading.name, heading.unit) == said
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("", "loss", "PP (tok/s)", "TG Speedup", "Note备注", "rerun", "x" * 10_000, "备注", "温度计 tok/s"),
-        *("Throughput (req/s)", "Δ tok/s", "avg_ttft_t/s", "latency_speedup", "tg_speedup_vs_f16"),
-    ],
-)
-def test_other_headings_are_not_known(text: str) -> None:
-    assert understand(text) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "group", "name"),
-    [
-        ("DFlash t/s", "DFlash", "decode_rate"),
-        ("HumanEval Speedup", "HumanEval", "speedup"),
-        ("GSM8K τ", "GSM8K", "tau"),
-        ("MTP Q4 Accept", "MTP Q4", "acceptance"),
-        ("数学 加速比", "数学", "speedup"),
-        ("HumanEval Speedup¹", "HumanEval", "speedup"),
-        ("GSM8K Speedup<sup>2</sup>", "GSM8K", "speedup"),
-    ],
-)
-def test_headings_that_begin_with_a_method_or_data_set(text: str, group: str, name: str) -> None:
-    found = in_group(text, beside_baseline=False)
-    assert found is not None
-    assert (found[0], found[1].name) == (group, name)
-
-
-def test_a_name_that_says_nothing_needs_a_baseline_beside_it() -> None:
-    assert in_group("BF16 x", beside_baseline=False) is None
-    assert in_group("BF16 x", beside_baseline=True) is not None
-    for text in ("PP t/s", "prompt tok/s", "Speedup 0.8B", "total tok/s", "TG Speedup"):
-        assert in_group(text, beside_baseline=True) is None
-
-
-def test_no_name_means_two_columns() -> None:
-    names = [name for column in COLUMNS for name in (column.name, *column.aliases)] + list(CONDITIONS)
-    assert sorted(names) == sorted(set(names))
-    for column in COLUMNS:
-        for name in (column.name, *column.aliases):
-            heading = understand(name)
-            assert heading is not None, name
-            assert heading.name == column.name, name

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from said import codes
 from specmeter.audit.claim import Claim
 from specmeter.audit.judge import rule_claim
-from specmeter.audit.read import document, grid, headings, table
+from specmeter.audit.read import document, grids
 from specmeter.audit.read.options import TableOptions, table_options
 from specmeter.audit.read.table import read_table, read_table_file
 from specmeter.audit.reading import detect
@@ -116,24 +116,6 @@ def test_a_fraction_may_be_percent_beside_small_shares_alone(tmp_path: Path) -> 
     text = "name,speedup,gamma,acceptance\na,1.9,4,{}\nb,1.9,4,0.6\n"
     assert verdicts(claims(text.format("60%"), tmp_path)) == ["possible", "possible"]
     assert verdicts(claims(text.format("6%"), tmp_path))[1] == "cannot tell"
-
-
-@pytest.mark.parametrize(
-    ("cells", "shares", "how"),
-    [
-        (("0.62", "0.71", "65", "0.58"), (0.62, 0.71, 0.65, 0.58), Message("read.as_fractions", above=65)),
-        (("62", "71", "0.9", "58"), (0.62, 0.71, 0.009, 0.58), Message("read.as_percent", above=71, fraction=0.9)),
-        (("62", "71", "0.1", "58"), (0.62, 0.71, 0.001, 0.58), None),
-    ],
-)
-def test_one_cell_does_not_turn_a_column_silently(
-    cells: tuple[str, ...], shares: tuple[float, ...], how: Message | None, tmp_path: Path
-) -> None:
-    text = "speedup,gamma,acceptance\n" + "".join(f"1.1,4,{cell}\n" for cell in cells)
-    rows = claims(text, tmp_path)
-    assert [row.acceptance for row in rows] == pytest.approx(list(shares))
-    notes = [note for note in rows[0].notes if "read.both_units" in codes(note)]
-    assert notes == ([Message("read.both_units", column="acceptance", how=how)] if how else [])
 
 
 def test_counts_settle_a_column_of_both(tmp_path: Path) -> None:
@@ -393,7 +375,7 @@ def test_too_large_a_file_is_refused_before_it_is_parsed(tmp_path: Path, monkeyp
         claims(CSV + CSV, tmp_path)
     monkeypatch.undo()
     for most, what in (("MAX_ROWS", "rows"), ("MAX_CELLS", "cells")):
-        monkeypatch.setattr(grid, most, 2)
+        monkeypatch.setattr(grids, most, 2)
         with pytest.raises(UsageError, match=what):
             claims(CSV, tmp_path)
         monkeypatch.undo()
@@ -464,33 +446,6 @@ def test_no_text_is_too_strange(text: str) -> None:
     else:
         for claim in found:
             rule_claim(claim)
-
-
-def test_thousands_of_rows_with_one_set_of_baselines_are_read_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked_at = 0
-    together = table._together
-
-    def counted(rows: list[table.ClaimRow]) -> object:
-        nonlocal looked_at
-        looked_at += len(rows)
-        return together(rows)
-
-    monkeypatch.setattr(table, "_together", counted)
-    lines = ["target,method,tok_s,gamma,acceptance,prompt_id"]
-    lines += [f"M,none,{40 + n % 3},0,,p{n}" for n in range(200)]
-    lines += [f"M,draft,60,4,60%,q{n}" for n in range(200)]
-    claims = list(read_table("\n".join(lines), Path("t.csv"), TableOptions()))
-    assert {claim.baseline_from for claim in claims if claim.method != "none"} == {"mean of 200 rows"}
-    assert looked_at <= 400
-
-
-def test_cells_of_columns_that_nothing_is_read_from_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[str] = []
-    look = headings.number_in
-    monkeypatch.setattr(headings, "number_in", lambda cell, grid: (seen.append(cell), look(cell, grid))[1])
-    names, cells = (",".join(words) for words in (["tok/s", *(f"c{n}" for n in range(300))], ["40", *["7"] * 300]))
-    assert next(read_table(f"{names}\n{cells}\n{cells}\n", Path("t.csv"), TableOptions())).decode_rate == 40
-    assert "7" not in seen
 
 
 def test_what_a_row_says_of_itself_is_kept(tmp_path: Path) -> None:

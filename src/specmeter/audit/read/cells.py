@@ -51,7 +51,8 @@ UNITS = (
              rf"(?:/user)?|tps{_END}|(?:tokens?|toks?|令牌|词元|个)\s?(?:/|每)\s?秒"),
     ("mspt", rf"(?:ms|milliseconds)\s*(?:/|\s?per\s)\s*(?:output )?{_TOKEN}{_END}|毫秒\s?/\s?(?:tokens?|词元|令牌|个)"),
     ("msps", rf"(?:ms|milliseconds)\s*(?:/|\s?per\s)\s*(?:verif\w* |target |draft )?{_STEP}{_END}"),
-    ("tps", rf"(?:accepted )?(?:tokens?|toks?)\s*(?:/|\s?per\s)\s*(?:verif\w* |target |draft )?{_STEP}{_END}"),
+    ("tps", rf"(?:accepted )?(?:tokens?|toks?)\s*(?:/|\s?per\s)\s*(?!draft{_END})(?:verif\w* |target |draft )?"
+            rf"{_STEP}{_END}"),
     ("other", rf"(?:it|req|requests?|steps?|pass(?:es)?|rounds?|drafts?)\s*(?:/|\s?per\s)\s*(?:s|sec|second){_END}"
               rf"|GB/s|TB/s|GiB/s|bits?{_END}|W{_END}|pos{_END}|°C|请求/秒"),
     ("pp", r"(?:pp|pts?|points?|p\.p\.)(?![a-z])|个?百分点"),
@@ -113,6 +114,7 @@ _WORDS = (
 )  # fmt: skip
 _MARKS = re.compile(r"[†‡⚠️✅❌🟢🔴⭐🏆🚀★☆✓✔✗]|(?<=[0-9x%s])[⁰¹²³⁴-⁹ᵃ-ᶻ]+")
 _BOLD = re.compile(r"(?<!\w)\*+|\*+(?!\w)|`+|\*\*|(?<![^\W_])_{1,2}(?=[^\W_])(?<!\w_)|(?<=[\w%])_{1,2}(?!\w)")
+_TILDE = re.compile(r"(?<=[\dx%])[~～](?=\d)")
 _GROUPS = re.compile(r"(?<=\d)['’\u2009\u202f_](?=\d{3}(?!\d))")
 _LIST = re.compile(r"(\.\d{1,12}%?),(?=\d)")
 _MINUTES = re.compile(r"(?<![\d.])(\d{1,4})\s?m(?:in)?\s?(\d{1,2}(?:\.\d{1,6})?)\s?s(?![a-z])")
@@ -131,7 +133,7 @@ def clean(text: str, most: int = MAX_CELL) -> str:
         if printed in text:
             text = text.replace(printed, plain)
     text = _BOLD.sub(" ", _MARKS.sub(" ", text))
-    text = _LIST.sub(r"\1, ", _GROUPS.sub("", text))
+    text = _TILDE.sub("-", _LIST.sub(r"\1, ", _GROUPS.sub("", text)))
     text = _MINUTES.sub(lambda it: f"{60 * int(it[1]) + float(it[2]):g} s", text)
     return " ".join(text.split())
 

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from specmeter.audit.claim import Claim, Range, claim_of, drafts_of_vllm, family_by_name, mixture_of_experts
-from specmeter.audit.read.meaning import in_english, is_plain, known_column, norm
+from specmeter.audit.read.meaning import in_english, is_plain, known_column, norm, requests_at_once
 from specmeter.audit.read.readings import OF_SPEEDUP
 from specmeter.audit.read.records import Frame, Record
 from specmeter.messages import Message
@@ -19,8 +19,13 @@ _COUNTS = frozenset({
     "gamma", "drafted", "accepted", "steps", "predicted_n", "prompt_n", "runs", "repeat", "experts",
     "target_forwards", "failed_forwards", "failed_draft_forwards",
 })  # fmt: skip
+_ONE_RUN = frozenset({"prompt_n", "predicted_n", "predicted_per_second"})
+"""Headings of the timings that llama-server gives of one request."""
+_ONE_REQUEST = frozenset({"arm_id", "prompt_id"})
+"""Headings of the requests that specmeter exports."""
 _FEW = 50
 """A mean of counts below this is not rounded to a count."""
+_OF_RATES = frozenset({"decode_rate", "token_ms", "predicted_ms", "wall_ms"})
 _NOT_IN_LABEL = frozenset({
     "source_document", "source_place", "claim_notes", "rate_window", "reference", "architecture",
 })  # fmt: skip
@@ -39,9 +44,11 @@ _NAMED = re.compile(
 _SYNTHETIC = re.compile(
     r"(?:synth\w*|simulated|dummy|forced)[ _-](?:acc\w*|draft accept\w*)|acc\w*[ _](?:synth|simul)\w*", re.I
 )
+_DEPTH = re.compile(r"num[-_ ]steps", re.I)
 _YES = re.compile(r"(?:1|true|yes|y|on)\b", re.I)
 _CPU = re.compile(r"\bcpu(?:-only)?\b|xeon|epyc|ryzen \d|threadripper", re.I)
 _POOLED = re.compile(r"\bpooled|aggregat|\boverall\b|\btotal\b", re.I)
+_SPEEDS = frozenset({"speedup", "decode_rate", "token_ms", "predicted_ms"})
 _AVERAGED = {"speedup", "acceptance", "tau", "decode_rate", "baseline_rate"}
 
 
@@ -60,6 +67,8 @@ def claim_from(record: Record, frame: Frame, texts: Mapping[str, str], **given: 
         fields["tree"] = width > 1
     elif family_by_name(method) == "tree" and drafts_of_vllm(f"{texts.get('engine', '')} {everything}"):
         fields["tree"] = False
+    elif family_by_name(method) == "tree" and _DEPTH.search(everything):
+        fields["tree"] = True  # its steps are the depth of the tree
     if method == "none":
         fields.pop("gamma", None)
     if _SYNTHETIC.search(context) or _is_synthetic(frame, record.row):
@@ -72,6 +81,13 @@ def claim_from(record: Record, frame: Frame, texts: Mapping[str, str], **given: 
     if "experts" not in fields:
         names = (texts.get("architecture"), texts.get("target"), words, context)
         fields["mixture"] = next((m for name in names if name and (m := mixture_of_experts(name)) is not None), None)
+    if "concurrency" not in fields and (served := _served(record.group, context)) is not None:
+        fields["concurrency"] = served
+    window = texts.get("rate_window") or "unknown"
+    if _ONE_RUN.issubset(frame.grid.head):
+        fields["runs"] = 1
+    if _ONE_REQUEST.issubset(frame.grid.head):
+        fields["runs"], window = 1, "all but the first"
     device = texts.get("device") or _machine(said) or _machine(context)
     if (many := fields.pop("devices", None)) and device and many > 1:
         device = ", ".join([device] * min(64, int(many)))
@@ -95,6 +111,8 @@ def _numbers(record: Record, frame: Frame, kept: Collection[str]) -> dict[str, A
     known = dict(record.known)
     if record.tentative and OF_SPEEDUP.isdisjoint(kept):
         known = {name: it for name, it in known.items() if name in record.own or not name.startswith("baseline_")}
+    if record.apart and OF_SPEEDUP.isdisjoint(kept):
+        known = {name: it for name, it in known.items() if name not in _OF_RATES and not name.startswith("baseline_")}
     known.pop("speedup_again", None)
     known.pop("steps_per_s", None)
     for plain, each, name in (
@@ -108,6 +126,10 @@ def _numbers(record: Record, frame: Frame, kept: Collection[str]) -> dict[str, A
     decoding, its = known.get("predicted_ms"), known.pop("baseline_predicted_ms", None)
     if its is not None and decoding is not None and not {"speedup", "decode_rate", "predicted_n"} & known.keys():
         known["speedup"] = its.over(decoding)
+    walls = known.get("baseline_wall_ms"), known.get("wall_ms")
+    if walls[0] is not None and walls[1] is not None and not _SPEEDS & known.keys():
+        known["speedup"] = walls[0].over(walls[1])
+        record.speedup_of = "run"
     fields: dict[str, Any] = {}
     rounding: dict[str, float] = {}
     for name, value in known.items():
@@ -152,7 +174,7 @@ def _method(record: Record, texts: Mapping[str, str], label: str, context: str) 
     for text in (" ".join(record.headings), context):
         names = dict.fromkeys(name.lower() for name in _NAMED.findall(text))
         if names:
-            return " + ".join(names)
+            return " + ".join(names) if len(names) > 1 else _METHODS.get(next(iter(names)), next(iter(names)))
     return None
 
 
@@ -179,6 +201,18 @@ def _from(record: Record, frame: Frame, fields: Mapping[str, Any]) -> str | None
     if len(record.baselines) == 1:
         return frame.grid.places[record.baselines[0]]
     return f"mean of {len(record.baselines)} rows"
+
+
+def _served(group: str, context: str) -> int | None:
+    """How many requests are served at once, by the name of the group or the text right above."""
+    if (alone := requests_at_once(group)) is not None:
+        return alone
+    last = re.split(r"^#.*$", context, flags=re.M)[-1]
+    for part in re.split(r"[,;.\n]", last[-500:]):
+        served = requests_at_once(re.sub(r"^\s*(?:with|at|for)\b", "", part.strip(" :()"), flags=re.I))
+        if served is not None and served > 1:
+            return served
+    return None
 
 
 def _notes(record: Record) -> list[Message | str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from specmeter.audit.read.cells import EMPTY, numbers
 from specmeter.audit.read.grids import Grid
 from specmeter.audit.read.meaning import IGNORE, Column, Meaning, Stream, known_column
@@ -21,7 +19,6 @@ _SUFFIXES = {
     "_percent": 0.01, "_pct": 0.01, "_fraction": 1.0, "_bytes": 1.0, "_kb": 1e3, "_mb": 1e6, "_gb": 1e9,
     "_kib": 2.0**10, "_mib": 2.0**20, "_gib": 2.0**30, "_gb_s": 1e9, "_ms": 1.0, "_s": 1e3, "_us": 1e-3, "_ns": 1e-6,
 }  # fmt: skip
-_RATE = re.compile(r"(?<![a-z])(?:tok|tokens|t)_(?:per_)?(?:s|second)$")
 _SHORTER = {"bandwidth": "bandwidth_bytes_per_s", "claimed_bandwidth": "claimed_bandwidth_bytes_per_s"}
 
 
@@ -50,9 +47,10 @@ def exact_streams(grid: Grid) -> Understood | None:
 def _named(head: str) -> tuple[Column | None, float]:
     """The column of a heading, and the factor to its unit that a suffix says."""
     suffix = next((it for it in sorted(_SUFFIXES, key=len, reverse=True) if head.endswith(it)), "")
-    if (column := known_column(_RATE.sub("tps", head))) is not None and column.kind == "rate":
+    column = known_column(head)
+    if column is not None and column.kind in {"rate", "spread"}:  # `tok_s` has no unit of its own behind it
         return column, 1.0
-    return known_column(head) or known_column(head.removesuffix(suffix)), _SUFFIXES.get(suffix, 1.0)
+    return column or known_column(head.removesuffix(suffix)), _SUFFIXES.get(suffix, 1.0)
 
 
 def _meaning(column: Column, scale: float) -> Meaning:

@@ -123,7 +123,7 @@ def _unmarked(text: str, page: list[str], path: Path) -> list[Grid]:
             found += told
             for number in set[int]().union(*(table.used for table in tables)):
                 page[number - 1] = ""
-            left -= cells
+            left = left - cells  # not in place: it is the whole at first
     if len(found) == len(pasted) or 2 * left.total() >= whole.total():
         found += _built(lines.sentences(page), path)
     return sorted(found, key=_line)
@@ -262,9 +262,9 @@ def _pasted_csv(page: list[str], path: Path) -> Iterator[Table]:
         if 5 * lines_of_it < 4 * len(below) or (usual < 2 and ", " in page[first]) or '"' in page[first]:
             continue
         for table in _delimited(below, path, mark):
-            cells = [cell for _, row in table.rows[:_MOST_COUNTED] for cell in row]
-            numeric = sum(map(is_number, cells))
-            if 4 * numeric >= len(cells) and not any(len(cell.split()) > 12 for cell in cells):
+            rows = [cells for _, cells in table.rows[1:_MOST_COUNTED]]
+            numeric = sum(any(map(is_number, cells)) for cells in rows)
+            if 2 * numeric >= len(rows) and not any(len(cell.split()) > 12 for cells in rows for cell in cells):
                 table.context = "\n".join(page[:first])[-_CONTEXT:].strip()
                 yield table
                 return
@@ -354,14 +354,13 @@ def _section(cells: list[str], *, spans: bool) -> str:
 
 
 def _fill_down(rows: list[list[str]]) -> None:
-    """An empty cell of the first two columns is the one above it, where these name what is measured."""
-    for column in range(min(2, len(rows[0]) if rows else 0)):
-        blank = [number for number, row in enumerate(rows) if not row[column]]
-        named = any(row[column] and not is_number(row[column]) for row in rows)
-        repeats = column == 0 or not rows[0][0] or any(rows[number][0] == rows[number - 1][0] for number in blank)
-        if blank and blank[0] > 0 and named and repeats:
-            for number in blank:
-                rows[number][column] = rows[number - 1][column]
+    """An empty first cell is the one above it, where these name what is measured, and an empty second one with it."""
+    first = rows[0] if rows else []
+    merged = [number for number, row in enumerate(rows) if number and (not row[0] or not first[0])]
+    for column in range(min(2, len(first))):
+        if first[column] and any(row[column] and not is_number(row[column]) for row in rows):
+            for number in merged:
+                rows[number][column] = rows[number][column] or rows[number - 1][column]
 
 
 def _is_heading(above: list[str], cells: list[str], below: list[str]) -> bool:

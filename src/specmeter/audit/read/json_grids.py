@@ -34,6 +34,8 @@ _SETTING = re.compile(
 """Keys of numbers that hold for the rows below."""
 _SPEEDS = re.compile(r"\w*(?:baselines?|speeds?|tps|tok_s|tok/s|tokens_per_second|throughput|speed_?ups?)", re.I)
 """Keys of an object whose numbers are all of that kind, each under the name of what was measured."""
+_NAME = re.compile(r"\d[A-Za-z_.]|[A-Z]")
+"""In a key that names a model or the like, and no quantity."""
 _LEVELS = re.compile(r"(model|method|config|task|dataset|prompt|arm|mode|engine|device|gpu|concurrency|target)s?", re.I)
 _LONGEST_LIST = 32
 _WORDS = 160
@@ -120,7 +122,7 @@ class _Tree:
         own = {key: cell for key, value in item.items() if (cell := _cell(value)) is not None}
         own |= {f"{key} {number}": cell for key in item for number, cell in _listed(key, item[key])}
         parts, below = self._divided({key: it for key, it in inner.items() if not _DESCRIBES.fullmatch(key)}, own, keys)
-        if keys and _SPEEDS.fullmatch(keys[-1]) and len(own) == len(item) > 1 and not any(map(_SPEEDS.fullmatch, own)):
+        if keys and _is_named(keys[-1], item):
             for key, cell in own.items():
                 self._add(_Row((*keys, key), {keys[-1]: cell}, around, place))
             return
@@ -145,7 +147,10 @@ class _Tree:
         in_list = bool(keys) and keys[-1].startswith("#")
         if len(alike) <= 3 and (in_list or any(_is_measure(key, cell) for key, cell in own.items())):
             alike = set[str]()
-        deep = {name for name, it in inner.items() if any(isinstance(value, (dict, list)) for value in it.values())}
+        deep = {
+            name for name, it in inner.items()
+            if any(isinstance(value, (dict, list)) for value in it.values()) or _is_named(name, it)
+        }  # fmt: skip
         parts: Cells = {}
         for name in [it for it in inner if it not in alike | deep] if own or in_list else ():
             parts |= {f"{name} {key}": cell for key, cell in _leaves(inner[name], _DEPTH).items()}
@@ -214,6 +219,11 @@ def _leaves(item: Item, depth: int) -> Cells:
         if isinstance(value, dict):
             found = _leaves(cast("Item", value), depth + 1) | found
     return found
+
+
+def _is_named(key: str, item: Item) -> bool:
+    """Whether an object holds numbers of one kind, each under the name of what was measured."""
+    return bool(_SPEEDS.fullmatch(key) and item and all(_NAME.search(it) and _is_number(item[it]) for it in item))
 
 
 def _is_number(value: object) -> bool:

@@ -170,6 +170,8 @@ def _pairs_of(line: str) -> tuple[str, list[tuple[str, str]]]:
         pair = _KEY.fullmatch(piece)
         while pair and not _is_value(pair[2]) and (inner := _KEY.fullmatch(pair[2])) and _is_value(inner[2]):
             before, pair = [*before, pair[1]], inner
+        if pair and pair[1].count("(") != pair[1].count(")"):
+            pair = None
         if pair and "=" in part and len(NUMBER.sub("", pair[2]).split()) > 1:
             return "", []  # a sentence in which a setting is named
         if pair and (_is_value(pair[2]) or EMPTY.fullmatch(pair[2]) or len(pair[2].split()) < 5):
@@ -215,8 +217,11 @@ def pairs(page: Sequence[str]) -> list[Table]:
                 entries[-1].cells.setdefault(stated[1], stated[2])
                 continue
             others.append(line)
-            titles = [*titles[-2:], clean(_STAMP.sub("", line, count=1)).strip("-=#*: ")]
-            name, begun = ", ".join(title for title in titles if len(title) < 80) or titles[-1][:120], True
+            title = clean(_STAMP.sub("", line, count=1)).strip("-=#*: ")
+            is_result = any(num.unit in RESULTS for num in numbers(title))
+            titles = [] if is_result else [*titles[-2:], title]
+            name = ", ".join(it for it in titles if len(it) < 80) or "".join(titles[-1:])[:120]
+            begun = True
             continue
         place, titles = f"line {number}", []
         for key, value in told:
@@ -296,7 +301,8 @@ def items(page: Sequence[str]) -> list[Table]:
 
 # --- sentences -------------------------------------------------------------------------------------------------------
 
-_RATE = r"(?:(?:tokens?|toks?|t)(?:/| per )s\w*|tps|ms)"
+_RATE = r"(?:(?:tokens?|toks?|t)(?:/| per )s\w*|tps|ms(?:(?: ?/ ?| per )tok(?:en)?)?)"
+_RANGES = re.compile(r"\b(?:rang\w+|var(?:y|ies|ied)|between|anywhere|fluctuat\w+|depend\w+)\b", re.I)
 _FROM_TO = re.compile(
     rf"(?:\bfrom|从|由)\s?(?:about |around |约)?([~≈]?\d[\d.,]{{0,9}})\s?({_RATE})?\s?(?:\([^()]{{0,60}}\))?\s?"
     rf"(?:\bto|up to|→|[提升高增加涨变降低下了快慢]{{0,4}}[到至为])\s?(?:about |around |约)?"
@@ -304,24 +310,39 @@ _FROM_TO = re.compile(
     re.I,
 )
 _APART = re.compile(
-    r"[,;)(]|\b(?:and|to|vs\.?|versus|from|but|against|compared (?:to|with)|while|whereas|over)\b|→|[，；而和]", re.I
+    r"[,;)(]|(?<=accepted):|\b(?:and|to|vs\.?|versus|from|but|against|compared (?:to|with)|while|whereas|over)\b"
+    r"|→|[，；而和]",
+    re.I,
 )
 _BREAK = re.compile(r"(?<=[a-z\d%)*])[.;!。；]\s+|(?<=[^\W\d_])\.\s+|\s—\s|\s;\s", re.I)
 _TOGETHER = re.compile(r"\s*(?:/|of|out of|of the|±|→|–|-|to)\s*|\s?(?:\w{1,12} )?\(", re.I)
+_FOR = re.compile(r"(?<=\w)\s(?:for|at|with|using|when|on)\s", re.I)
 _AROUND = 60
+_WRAPPED = 100
+"""Characters of a line, at most, in a text whose lines are broken where they are full."""
 _MEASURE = re.compile(r"accept|\brate|length|speed|\btok|接受|τ|\btau\b", re.I)
+
+
+def _sides(told: re.Match[str]) -> str:
+    """`from 23 to 41 t/s` with words that say which is which."""
+    plain, unit, drafted, other = told.groups("")
+    return f" baseline {plain} {unit or other}, after {drafted} {other or unit}"
 
 
 def sentences(page: Sequence[str]) -> list[Table]:
     """A paragraph or an item of a list as one row."""
     found: list[Table] = []
     for start, text in _paragraphs(page):
-        text = _FROM_TO.sub(lambda it: f" baseline {it[1]} {it[2] or it[4] or ''}, after {it[3]} {it[4] or ''}", text)
+        text = text if _RANGES.search(text) else _FROM_TO.sub(_sides, text)
         head, cells = [""], [""]
-        for piece in _BREAK.split(text):
-            for words, cell in _numbers_of(piece):
-                head.append(words)
-                cells.append(cell)
+        rate = ""
+        for words, cell in (it for piece in _BREAK.split(text) for it in _numbers_of(piece)):
+            units = [num.unit for num in numbers(cell)]
+            rate = cell if units[0] == "rate" else rate
+            if rate and units[:2] == ["", "x"]:  # `baseline 23 tok/s, with the draft 41 (1.78x)`
+                cell = cell.replace(" (", " t/s (", 1)
+            head.append(words)
+            cells.append(cell)
         nums = [num for cell in cells for num in numbers(cell)]
         if any(num.unit for num in nums) or (_MEASURE.search(text) and ("." in "".join(cells) or len(nums) > 1)):
             place = f"line {start + 1}"
@@ -342,6 +363,8 @@ def _paragraphs(page: Sequence[str]) -> Iterator[tuple[int, str]]:
             len(nums := numbers(it)) > 2 and any(num.unit for num in nums) for it in told[1:]
         )
         short = len(part) > 1 and all(len(it) < 60 for it in part)
+        rich = all(len(nums := numbers(it)) > 2 and any(num.unit for num in nums) for it in told)
+        alone |= rich and max(map(len, part), default=0) > _WRAPPED
         alone |= short and all(len(nums := numbers(it)) > 1 and any(num.unit for num in nums) for it in told)
         if (alone and len(told) > 2) or sum(map(len, part)) > MAX_TEXT:
             yield from ((at + index, it) for index, it in enumerate(part) if it)
@@ -368,6 +391,10 @@ def _numbers_of(piece: str) -> Iterator[tuple[str, str]]:
         # Words between two numbers belong to the first up to a comma or `vs`, then to the second.
         between = piece[end:start]
         cut = _APART.search(between) if index else None
+        if cut is None and index and _TOLD.search(between):
+            cut = re.search(r":\s*$", between)
+        if cut is None and index and not re.search(r"[^\W\d_]", cuts[-1][1]):
+            cut = _FOR.search(between)  # `1.9 accept length for draft 2`
         if index == 0:
             cuts.append(("", between))
         elif piece[start : start + 1] == "(":
@@ -376,22 +403,34 @@ def _numbers_of(piece: str) -> Iterator[tuple[str, str]]:
             cuts.append((between[: cut.start()], between[cut.end() :]))
         else:
             last = index == len(spans)
-            cuts.append((between if last else "", between if re.search(r"[^\W\d_]{2}", between) and not last else ""))
-    setting = ""
+            cuts.append(
+                (
+                    between if last else "",
+                    between if re.search(r"[^\W\d_]{2}|[\u3400-\u9fff]", between) and not last else "",
+                )
+            )
+    setting = words = ""
     for (start, end), (_, before), (after, _) in zip(spans, cuts, cuts[1:], strict=False):
         first = numbers(piece[start:end])[0]
-        if not re.search(r"[^\W\d_]", before + after) and first.unit in RESULTS:
+        is_speed = first.unit in {"rate", "ms"} and setting
+        own = _IN.sub("", before) + ("" if is_speed else after)
+        if not re.search(r"[^\W\d_]", own) and piece[:start].rstrip().endswith("(") and _TOLD.search(words):
+            before = words
+        elif not re.search(r"[^\W\d_]", own) and first.unit:
             # `MTP n=4 41 t/s`, `MTP (n=4) 41 t/s`: both numbers are of MTP.
             aside = _ASIDE.search(piece[max(0, start - 200) : start])
-            before = NUMBER.split(aside[1])[-1] if aside else setting
-        setting = "" if first.unit else before
+            before = NUMBER.split(aside[1])[-1] if aside else f"{setting} {before}"
+        setting = "" if first.unit in RESULTS else before
         if len(before) > _AROUND:
             before = before[-_AROUND:].partition(" ")[2]
-        words = re.sub(r"[,:()]", " ", f"{before} {after[:40]}")
-        yield " ".join(words.split()).rstrip(" ."), piece[start:end].strip()
+        words = " ".join(re.sub(r"[,:()]", " ", f"{before} {after[:40]}").split()).rstrip(" .")
+        yield words, piece[start:end].strip()
 
 
-_ASIDE = re.compile(r"([^(),;]{1,60})\([^()]{0,100}\)\s?$")
+_ASIDE = re.compile(r"([^(),;]{1,60})\([^()]{0,100}\)\s?:?\s?$")
+_TOLD = re.compile(r"accept|faster|slower|speed-?up", re.I)
+"""Words of a number that speak of one in brackets behind it, too, and end what is told of it."""
+_IN = re.compile(r"\b(?:in|at)\b")
 
 
 def _alone_in_bracket(piece: str, found: re.Match[str]) -> bool:

@@ -317,10 +317,13 @@ def column_named(name: str) -> Column | None:
     return found if found is not None and found.name == name else None
 
 
+_RATE = re.compile(r"(?<![a-z])(?:toks?|tokens?|t)_(?:per_)?(?:s|sec|seconds?)(?![a-z])")
+
+
 def known_column(heading: str) -> Column | None:
     """The column of that name or alias, however it is written: of columns of text, and as evidence."""
     words = re.findall(r"[a-z0-9αγτ.]+", in_english(heading[:_LIMIT]).lower())
-    return load().by_name.get("_".join(words))
+    return load().by_name.get(_RATE.sub("tps", "_".join(words)))
 
 
 def canonical(heading: str) -> Column | None:
@@ -343,6 +346,9 @@ def name_of(meaning: Meaning) -> str:
 
 # --- streams ----------------------------------------------------------------------------------------------------------
 
+_OF_NAMES = {"target", "quant", "device", "engine"}
+"""Columns whose numbers are parts of names: `14B Q4_K_M`."""
+
 
 def streams_of(grid: Grid, chosen: Mapping[str, str] | None = None) -> list[Stream]:
     """The numbers of a grid in streams with their candidates; `chosen` maps names of columns to canonical ones."""
@@ -352,7 +358,8 @@ def streams_of(grid: Grid, chosen: Mapping[str, str] | None = None) -> list[Stre
         cells = {r: row[at] for r, row in enumerate(grid.rows) if row[at] and not EMPTY.fullmatch(row[at])}
         numeric = {r: numbers(cell) for r, cell in cells.items() if is_number(cell)}
         few = len(numeric) * 3 < len(cells) or (len(numeric) * 2 < len(cells) and len(numeric) < 2)
-        if not numeric or few:
+        named = known_column(heading)
+        if not numeric or few or (named is not None and named.name in _OF_NAMES and heading not in (chosen or {})):
             continue
         slots = _slots(numeric)
         for slot, values in slots.items():
@@ -360,7 +367,7 @@ def streams_of(grid: Grid, chosen: Mapping[str, str] | None = None) -> list[Stre
             name = (chosen or {}).get(column_name(heading, "" if own else slot))
             known = column_named(name) or column_named("condition") if name else canonical(heading) if own else None
             stream = Stream(at, slot, heading, values, scope_of(heading), own=own, known=known)
-            facts = Facts(stream, page, several=len(slots) > 1, nested=_nested(slots))
+            facts = Facts(stream, page, slots=slots)
             stream.mean = load().patterns["mean"].search(facts.said) is not None
             stream.candidates = candidates(facts)
             out.append(stream)
@@ -418,6 +425,10 @@ class Page:
         self.rates = any("tokps" in norm(heading) for heading in grid.head)
         first = (num.unit for row in grid.rows[:2] for cell in row[:64] for num in numbers(cell[:_LIMIT]))
         self.speeds = self.rates or "rate" in first
+        self.times = any(load().patterns["times"].search(norm(heading)) for heading in grid.head)
+        self.rows = len(grid.rows)
+        cells = zip(grid.head[:64], grid.rows[0] if grid.rows else [], strict=False)
+        self.row = " ; ".join(f"{norm(heading)} {cell[:40]}" for heading, cell in cells)
         columns = range(len(grid.head))
         self.beside = " ; ".join(norm(heading) for heading in grid.head[:64])
         self.ones = any(all(re.fullmatch(r"1(\.0*)?x?", row[at]) for row in grid.rows) for at in columns)
@@ -426,9 +437,10 @@ class Page:
 class Facts:
     """What tests ask about a stream, by the names in `meanings.toml`."""
 
-    def __init__(self, stream: Stream, page: Page, *, several: bool, nested: bool) -> None:
+    def __init__(self, stream: Stream, page: Page, *, slots: Mapping[str, Mapping[int, Num]]) -> None:
         self.stream, self.page, self.slot, self.own = stream, page, stream.slot.rstrip("23456789"), stream.own
         self.second = not stream.own and self.slot not in {"den", "after"}
+        several, nested = len(slots) > 1, _nested(slots)
         values = list(stream.values.values())
         bracket = split_bracket(stream.heading)[1]
         self.heading = norm(stream.heading)
@@ -452,10 +464,16 @@ class Facts:
         self.whole = all(num.value.is_integer() for num in values)
         self.signed = 2 * sum(num.signed for num in values) > len(values)
         self.any_signed = any(num.signed for num in values)
+        self.constant = len(values) == page.rows and len({num.value for num in values}) == 1
+        self.factor = stream.own and "x" in slots
+        """Whether a factor stands behind it: `41 (1.78x)`."""
+        self.split = any(not num.value.is_integer() for num in slots.get("num", {}).values())
+        """Whether it is of a mean: `1.9 of 3`."""
         self.negative = any(num.value < 0 for num in values)
         beside = side_of(self.words) if self.second else ""
         self.side = {"before": "base", "after": "sd"}.get(self.slot) or beside or side_of(stream.heading)
-        self.above, self.beside, self.rates, self.speeds = page.above, page.beside, page.rates, page.speeds
+        self.above, self.rates, self.beside, self.times = page.above, page.rates, page.beside, page.times
+        self.prose, self.row, self.speeds = page.kind == "prose", page.row, page.speeds
         known = known_column(stream.heading)
         name = re.sub(r"[^a-z0-9]+", "_", stream.heading[:_LIMIT].lower()).strip("_")
         self.label = name in load().conditions or (known is not None and known.kind == "text")
@@ -488,7 +506,7 @@ def evidence(facts: Facts) -> list[tuple[Rule, float]]:
             found = [] if rule.alone else found
             found.append((rule, 1.0))
     score = tally(found, allowed(facts, tally(found)))
-    facts.bare = not facts.unit and facts.own and facts.page.kind != "prose"
+    facts.bare = not facts.unit and facts.own and facts.page.kind != "prose" and "turned" not in facts.page.kind
     facts.bare &= all(points <= 2 for quantity, points in score.items() if quantity != IGNORE)
     facts.bare &= bool(
         facts.side or ((facts.stream.scope or is_overall(facts.main)) and not facts.rates and facts.page.kind != "csv")
@@ -544,10 +562,18 @@ def candidates(facts: Facts) -> list[Meaning]:
     return list(unique.values())[:MOST]
 
 
+_FIELDS = {"bandwidth": "bandwidth_bytes_per_s", "claimed_bandwidth": "claimed_bandwidth_bytes_per_s"}
+_IN_GIGA = {"bytes": 1e9, "bandwidth": 1e9}
+"""Kinds whose numbers are in GB, or in bytes if they are larger than any of these."""
+_GIGA = 1e6
+
+
 def _certain(column: Column, facts: Facts) -> list[Meaning]:
     """The candidates of a column that is known: its forms, in its own scale."""
     if not column.quantity:
-        return [Meaning(IGNORE, points=6.0)]
+        name = _FIELDS.get(column.name, column.name)
+        scale = _scales("decode_time", facts)[0][0] if column.kind == "time" else _IN_GIGA.get(column.kind, 1.0)
+        return [Meaning(name, scale=1.0 if facts.middle > _GIGA else scale, points=6.0)]
     out: list[Meaning] = []
     for quantity in filter(None, (column.quantity, column.rival)):
         side = column.side or ("" if quantity not in SIDED else facts.side)
@@ -585,8 +611,13 @@ def _scales(quantity: str, facts: Facts) -> list[tuple[float, float]]:
             return [(60000.0, 0.0)]
         seconds = texts["seconds"].search(facts.heading) and not texts["milliseconds"].search(facts.heading)
         return [(1000.0 if seconds else 1.0, 0.0)]
-    if quantity in {"gain", "time_change"}:
+    if quantity == "gain":
         return [(0.01, 0.0)]
+    if quantity == "time_change":
+        if facts.unit == "x" or (facts.unit != "%" and not facts.negative and facts.middle < 5):
+            return [(1.0, 0.0)]
+        lower = texts["lower"].search(facts.heading) is not None
+        return [(0.01, 0.0)] if facts.any_signed else [(-0.01, 0.0 if lower else 1.5), (0.01, 6.0 if lower else 3.0)]
     if quantity == "relative":
         return [(0.01 if facts.middle > 20 else 1.0, 0.0)]
     if quantity in {"acceptance", "position"}:

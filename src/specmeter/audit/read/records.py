@@ -15,7 +15,7 @@ from typing import Literal
 from specmeter.audit.claim import Range, draft_lengths, drafts_of_vllm
 from specmeter.audit.read.cells import EMPTY, is_number, numbers
 from specmeter.audit.read.grids import Grid
-from specmeter.audit.read.meaning import COUNTS, IGNORE, Meaning, Stream, known_column, norm, side_of
+from specmeter.audit.read.meaning import COUNTS, IGNORE, Meaning, Stream, known_column, norm, requests_at_once, side_of
 
 Reading = tuple[Meaning, ...]
 """One meaning for each stream of a grid."""
@@ -46,17 +46,20 @@ _ANCHORS = (("rate",), ("token_time", "decode_time", "wall_time"), ("speedup", "
             ("tau", "accepted_per_step", "acceptance"))  # fmt: skip
 """What makes a group of columns: the first of these of which there are any."""
 
+_RATES = ("decode_rate", "token_ms", "predicted_ms", "wall_ms")
 _OF_PAIRS = {"num", "den", "before", "after"}
 
 _NO_METHOD = re.compile(
     r"prompt|task|dataset|model$|target|comment|note|workload|hardware|gpu|machine|parity|domain|category|reference"
-    r"|source|document",
+    r"|source|document|compared|baseline[ _](?:of|label)",
     re.I,
 )
 _METHOD = re.compile(r"method|config|mode|arm|setup|variant|strategy|spec|draft|^$|run|name|engine|label|metric", re.I)
-_LENGTHS = re.compile(r"len|τ|tau|per (?:step|round|cycle|pass|draft)|长度", re.I)
+_LENGTHS = re.compile(r"len|τ|tau|per (?:step|round|cycle|pass|draft)|accepted tokens?$|长度", re.I)
 _SLOWER = re.compile(r"long|slow|worse|less|fewer|lower", re.I)
+_BARE = re.compile(r"[-+]?[\d.,]+(?:[eE][-+]?\d+)?%?")
 _OVER = re.compile(r"\b(?:over|across|of) (?:all )?(?:prompts?|requests?|tasks?|samples?|datasets?|runs?)", re.I)
+_SWITCH = re.compile(r"off|no|none|false|0|disabled", re.I)
 _OF_PROMPT = re.compile(r"\bpp ?\d*\b|\bprefill\b|prompt (?:processing|eval)|\bttft\b", re.I)
 _MACHINE = re.compile(r"machine|device|gpu|hardware|card|chip|host", re.I)
 _BUSY = re.compile(r"\b(?:parallel|concurren\w+|batch(?:ed)?|np)\b", re.I)
@@ -103,6 +106,8 @@ class Record:
     """Machine of the baseline and of the row, if they differ."""
     tentative: bool = False
     """Whether nothing says that its baseline is its own but speedups in the other rows."""
+    apart: bool = False
+    """Whether its rates are of the whole row, and its speedup is of one data set: `math` beside `tok/s`."""
     unsteady: bool = False
     loads_differ: bool = False
     several: bool = False
@@ -120,7 +125,10 @@ class Frame:
             {
                 r: cell
                 for r in rows
-                if (cell := grid.rows[r][c]) and not EMPTY.fullmatch(cell) and (c not in numeric or not is_number(cell))
+                if (cell := grid.rows[r][c])
+                and not EMPTY.fullmatch(cell)
+                and (c not in numeric or not is_number(cell))
+                and not _BARE.fullmatch(cell)
             }
             for c in range(len(grid.head))
         ]
@@ -151,11 +159,18 @@ class Frame:
 
     def _method_columns(self, sides: list[dict[int, str]]) -> list[int]:
         """Columns that say whether a row speculates."""
-        named = [c for c, cells in enumerate(sides) if cells and not _NO_METHOD.search(self.grid.head[c])]
+        many = len(self.grid.rows)
+        tells = [len(set(it.values())) > 1 or len(it) < many or many == 1 for it in self.words]
+        named = [c for c, cells in enumerate(sides) if cells and tells[c] and not _NO_METHOD.search(self.grid.head[c])]
         plain = [c for c in named if "base" in sides[c].values()]
         both = [c for c, cells in enumerate(sides) if {"base", "sd"} <= set(cells.values())]
         spoken = [c for c in named if "sd" in sides[c].values() and _METHOD.search(self.grid.head[c])]
-        return plain or both or spoken
+        return (
+            plain
+            or both
+            or spoken
+            or [c for c, cells in enumerate(sides) if cells and not tells[c] and _METHOD.search(self.grid.head[c])]
+        )
 
     def _role(self, r: int, sides: list[dict[int, str]]) -> str:
         if self.of_prompt[r]:
@@ -244,12 +259,22 @@ class Records:
                 length = stream.values.get(r)
                 if length is not None and length.value == 0 and roles[r] != "sd":
                     roles[r] = "base"
-                elif length is not None and length.value > 0 and not roles[r]:
-                    roles[r] = "sd"
+                elif length is not None and length.value > 0 and not self.frame.of_prompt[r]:
+                    roles[r] = "base" if roles[r] == "base" and not self._is_switch(r) else "sd"
                 elif length is None and not roles[r] and not self.frame.method:
                     cell = self.frame.grid.rows[r][stream.column]
                     roles[r] = "base" if EMPTY.fullmatch(cell) else ""
         return roles
+
+    def _is_switch(self, r: int) -> bool:
+        """Whether `off` in a row that drafts is the switch of something else."""
+        columns = [c for c in self.frame.method if r in self.frame.words[c]]
+        named = any(not _SWITCH.fullmatch(self.frame.words[c][r]) for c in columns)
+        accepts = any(
+            (share := self.frame.streams[i].values.get(r)) is not None and share.value > 0
+            for i in self.by.get("acceptance", [])
+        )
+        return accepts and not named and not any(_METHOD.search(self.frame.grid.head[c]) for c in columns)
 
     def _find_conditions(self, shared: _Shared) -> None:
         """Fill in the columns that a row and its baseline have in common, and those that name machines."""
@@ -259,6 +284,9 @@ class Records:
             for c, cells in self.frame.method_words.items()
             if cells and c not in self.frame.method and 2 * len(cells) > len(grid.rows)
         ]
+        if grid.kind in {"list", "keys"} and self.frame.method_words[0]:  # what stands above the rows
+            above = self.frame.method_words[0]
+            columns.append((0, {r: above.get(r, "") for r in range(len(grid.rows))}, False))
         for quantity in ("condition", "concurrency", "size"):
             for i in self.by.get(quantity, []):
                 if streams[i].own:
@@ -346,7 +374,8 @@ class Records:
             ]
             for quantities in _ANCHORS
         ]
-        several = [them for them in found if len({self.frame.streams[i].scope for i in them}) > 1]
+        told = ({(self.reading[i].quantity, self.frame.streams[i].scope) for i in them} for them in found)
+        several = [them for them, kinds in zip(found, told, strict=True) if len(kinds) > len({it for it, _ in kinds})]
         return next(iter(several), next(filter(None, found), list[int]()))
 
     def _in_group(
@@ -361,7 +390,9 @@ class Records:
             return True
         if own & everything:
             return len(own & scope) == max(len(own & other) for other in names) > 0
-        return meaning.quantity not in _SHARED or (not scope and frozenset[str]() in names)
+        shared = meaning.quantity in _SHARED or (meaning.quantity == "gamma" and self.frame.grid.kind == "prose")
+        loads = all(requests_at_once(heading) for heading in names.values())
+        return loads or not shared or (not scope and frozenset[str]() in names)
 
     # --- one record --------------------------------------------------------------------------------------------------
 
@@ -392,7 +423,7 @@ class Records:
         if quantity in COUNTS and float(num.value).is_integer() and num.hi - num.lo <= 1:
             return Range(num.value, num.value, num.value)
         low, high = sorted((num.lo * scale, num.hi * scale))
-        return Range(low, num.value * scale, high)
+        return Range(low, num.value / 100 if scale == 0.01 else num.value * scale, high)
 
     def _record(self, r: int, group: str, members: Sequence[int]) -> Record | None:
         frame, streams, reading = self.frame, self.frame.streams, self.reading
@@ -417,8 +448,11 @@ class Records:
                     self._take_change(record, i)
         if not record.known and not record.positions:
             return None
+        record.apart = self._is_apart(record)
         if "gamma" not in record.known and role != "base":
-            length = frame.gamma_of(r, " ".join(record.headings))
+            heading = " ".join(record.headings)
+            alone = record.several and frame.grid.kind == "prose"  # of a sentence, its own part only
+            length = next(iter(draft_lengths(heading)), None) if alone else frame.gamma_of(r, heading)
             if length:
                 record.known["gamma"] = Range(length, length, length)
         loads = {number.value for i in self.by.get("concurrency", []) for b in self.shared.bases
@@ -427,14 +461,24 @@ class Records:
         record.loads_differ = bool(loads) and own is not None and own.value not in loads
         return record
 
+    def _is_apart(self, record: Record) -> bool:
+        """Whether a group's speedup has a scope that the rates which it shares with other groups lack."""
+        speedup = record.origin.get("speedup")
+        if not record.several or speedup is None:
+            return False
+        scope = self.frame.streams[speedup].scope
+        rates = [self.frame.streams[record.origin[name]] for name in _RATES if name in record.origin]
+        return bool(scope and rates) and not any(stream.scope & scope for stream in rates)
+
     def _take(self, record: Record, i: int, here: Range, side: str) -> None:
         """Put a number of the row where it belongs."""
         stream, meaning = self.frame.streams[i], self.reading[i]
         quantity = meaning.quantity
         if quantity in {"speedup", "gain", "time_change"}:
             if quantity == "gain":
-                here = Range(1 + here.low, 1 + here.value, 1 + here.high)
+                here = Range(1 + here.low, round(1 + here.value, 9), 1 + here.high)
             elif quantity == "time_change":
+                here = here.plus(-1) if meaning.scale == 1 else here  # a ratio of times
                 if here.low <= -1:
                     return
                 here = Range(1 / (1 + here.high), 1 / (1 + here.value), 1 / (1 + here.low))

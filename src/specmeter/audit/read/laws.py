@@ -1,0 +1,442 @@
+"""What the numbers of a table do to each other, whatever they mean: a row that breaks what all others keep.
+
+A column may be the ratio, the change or the sum of two others, speedups may refer to one row with 1.00x, a row or a
+column may hold means or totals. The other rows show which of these laws a table keeps: all of them agree within
+rounding, with numbers so precise that it is no chance. Only then a row that clearly misses contradicts itself.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean, median
+from typing import NamedTuple
+
+from specmeter.audit.read.cells import Num, numbers
+from specmeter.audit.read.meaning import COUNTS, Stream, norm
+from specmeter.audit.read.records import Frame
+from specmeter.messages import Message, Value
+from specmeter.text import number
+
+CHANCE, EXPLAINED = 1e-3, 0.05
+"""Most that the agreement of the other rows may be likely without a law, all attempts counted: of a law that a row
+breaks, and of one that no row breaks, which only excuses."""
+FAR, POINT = 0.03, 0.01
+"""Share by which a number misses at least, beyond rounding; of changes in percent, one point."""
+COARSE = 0.05
+"""Rounding, as a share of a number, from which on it may agree with anything."""
+POOLED = 0.2
+"""A mean that weighs its rows differs from the plain one of three or more by less than this share of their range."""
+MOST_STREAMS, MOST_SUMMARIES, MOST_LINES = 60, 30, 2
+KEPT = -1
+_CHANGES = {"change", "loss"}
+_GAINS = {"speedup", "gain", "relative", "time_change"}
+_SPEEDS = {"rate", "token_time", "wall_time", "decode_time"}
+_SETTINGS = {"condition", "concurrency", "gamma", "size", "ignore"}
+_MEAN = re.compile(r"(?<![a-z])(?:average|avg|mean|overall)(?![a-z])|平均|均值|总体", re.I)
+_TOTAL = re.compile(r"(?<![a-z])(?:totals?|sum)(?![a-z])|总计|合计", re.I)
+_OTHER = re.compile(
+    r"(?<![a-z])(?:all|aggregate|combined|summary|macro|best|worst|max(?:imum)?|min(?:imum)?|std\w*|p\d\d|peak|range)"
+    r"(?![a-z])|median|pooled|weight|geo\w*mean|harmonic|Δ|中位|加权|几何|最大|最小",
+    re.I,
+)
+"""What sums up others in another way: no law is expected of it."""
+
+
+class Span(NamedTuple):
+    """Where a number lies."""
+
+    low: float
+    high: float
+
+    def over(self, other: Span) -> Span:
+        return Span(self.low / other.high, self.high / other.low)
+
+    def plus(self, other: Span) -> Span:
+        return Span(self.low + other.low, self.high + other.high)
+
+    def scaled(self, by: float, plus: float = 0.0) -> Span:
+        return Span(*sorted((self.low * by + plus, self.high * by + plus)))
+
+
+Spans = Mapping[int, Span]
+"""By row."""
+
+
+class Pair(NamedTuple):
+    """A printed number and what a law gives for it."""
+
+    printed: Span
+    given: Span
+    spread: float
+    """Range in which it might lie without the law."""
+    far: float
+    """Distance beyond rounding from which on it contradicts the law."""
+
+    @property
+    def gap(self) -> float:
+        return max(self.given.low - self.printed.high, self.printed.low - self.given.high)
+
+    @property
+    def fits(self) -> bool:
+        """Whether they agree; numbers may also be cut off instead of rounded."""
+        return self.gap <= (self.printed.high - self.printed.low) / 2 + 1e-6 * abs(self.given.high)
+
+    @property
+    def chance(self) -> float:
+        width = self.printed.high - self.printed.low + self.given.high - self.given.low
+        width += 2 * max(0.0, self.gap) + 1e-6 * abs(self.given.high)
+        return min(1.0, width / self.spread) if self.spread > 0 else 1.0
+
+
+def odd_one(pairs: Mapping[int, Pair], attempts: float) -> int | None:
+    """The one number that breaks what all others keep, `KEPT` if none does, None if this is no law.
+
+    `attempts`: how many laws were tried.
+    """
+    odd = [key for key, pair in pairs.items() if not pair.fits]
+    if len(odd) > 1 or len(pairs) - len(odd) < 2 or (odd and pairs[odd[0]].gap <= pairs[odd[0]].far):
+        return None
+    chance = attempts * math.prod(pair.chance for key, pair in pairs.items() if key not in odd)
+    return None if chance > (CHANCE if odd else EXPLAINED) else odd[0] if odd else KEPT
+
+
+def broken(frame: Frame) -> dict[int, list[Message]]:
+    """Row -> what in it breaks a law that all other rows keep."""
+    table = _Table(frame)
+    found: dict[int, list[Message]] = {}
+    for laws in (table.derived, table.compared, table.summed_up, table.summing):
+        for row, line in laws():
+            if len(lines := found.setdefault(row, [])) < MOST_LINES and line not in lines:
+                lines.append(line)
+    return found
+
+
+def baseline_rows(frame: Frame) -> set[int]:
+    """Rows with a speedup of exactly 1 to which the speedups of other rows refer."""
+    return {row for law in _Table(frame).over_baselines() for row in law.base.values() if row >= 0}
+
+
+class _Speedups(NamedTuple):
+    """A column of speedups over one speed for each group of rows."""
+
+    target: int
+    form: str
+    base: dict[int, int]
+    """Row -> its baseline, -1 for a speed in the text above."""
+    terms: dict[int, tuple[Span, Span]]
+    """Row -> what is divided by what."""
+    pairs: dict[int, Pair]
+
+
+class _Table:
+    def __init__(self, frame: Frame) -> None:
+        self.frame, self.grid = frame, frame.grid
+        self.streams = [it for it in frame.streams if len(it.values) > 1][:MOST_STREAMS]
+        self.all = range(len(self.streams))
+        self.units = [_unit(stream) for stream in self.streams]
+        self.likely = [stream.candidates[0].quantity if stream.candidates else "" for stream in self.streams]
+        self.told = [self.units[t] == "x" or self.likely[t] in _GAINS for t in self.all]
+        """Whether a column says that it compares others."""
+        self.speeds = [self.likely[t] in _SPEEDS or self.units[t] in {"rate", "ms", "mspt"} for t in self.all]
+        self.rows = range(len(self.grid.rows))
+        self.kinds = {r: kind for r in self.rows if (kind := _summary(frame.words_of(r)))}
+        self.spans = [
+            {r: _span(it, self.likely[t] in COUNTS) for r, it in self.streams[t].values.items() if r not in self.kinds}
+            for t in self.all
+        ]
+        self.ordered: dict[int, list[tuple[float, int]]] = {}
+        self.kept = set[int]()
+        """Columns that a law gives in every row."""
+
+    def _line(self, law: str, form: str, t: int, row: int, pair: Pair, **values: Value) -> tuple[int, Message]:
+        made = _made(sum(pair.given) / 2, form)
+        name, value = _name(self.streams[t]), _shown(self.streams[t].values[row])
+        return row, Message(f"law.{law}", name=name, value=value, made=made, **values)
+
+    # --- ratios, changes and sums ------------------------------------------------------------------------------------
+
+    def derived(self) -> Iterator[tuple[int, Message]]:
+        """Columns that two others give."""
+        columns = [t for t in self.all if len(self.spans[t]) > 2]
+        terms = [t for t in columns if all(span.low > 0 for span in self.spans[t].values())]
+        alike = {a: {b for b in terms if a != b and self._alike(a, b)} for a in terms}
+        speeds = {a: {b for b in its if self.speeds[a] or self.speeds[b]} for a, its in alike.items()}
+        seen: list[set[int]] = []
+        varied = [t for t in columns if len(set(self.spans[t].values())) > 1]
+        for t in sorted(varied, key=lambda t: (not self.told[t], self.likely[t] in COUNTS)):
+            terms_of, forms = speeds if self.told[t] else alike, list(self._forms(t))
+            attempts = len(forms) * sum(len(its - {t}) for a, its in terms_of.items() if a != t) / 2
+            laws: list[tuple[int, str, int, int, float, dict[int, Pair]]] = []
+            for form, printed in forms:
+                for a in (a for a in terms_of if a != t):
+                    for b in self._partners(form, printed, a) & terms_of[a] - {t}:
+                        by = 1000.0 if form == "rate" and self.units[b] == "ms" else 1.0
+                        pairs = self._pairs(form, printed, by, a, b)
+                        odd = odd_one(pairs, attempts * (1 if self.told[t] else len(pairs)))
+                        laws += [(odd, form, a, b, by, pairs)] if odd is not None else []
+            if any(odd == KEPT for odd, *_ in laws):
+                self.kept.add(t)
+                continue
+            for odd, form, a, b, by, pairs in laws:
+                if {t, a, b} in seen or (self._sums_up(a, odd) and self._sums_up(b, odd)):
+                    continue
+                seen.append({t, a, b})
+                left, right = self.streams[a], self.streams[b]
+                numbers_of = {"left": left.values[odd].value, "right": right.values[odd].value / by}
+                said = {"a": _name(left), "b": _name(right), "rows": len(pairs) - 1, **numbers_of}
+                yield self._line("sum" if form == "sum" else "ratio", form, t, odd, pairs[odd], **said)
+
+    def _alike(self, a: int, b: int) -> bool:
+        """Whether the ratio or the sum of two columns means something."""
+        units = {self.units[a], self.units[b]}
+        counted = self.likely[a] in COUNTS and self.units[b] == "ms"
+        return counted or (len(units - {""}) < 2 and not units & {"x", "pp"})
+
+    def _partners(self, form: str, printed: Spans, a: int) -> set[int]:
+        """Columns that may give another together with this one: in one of two rows at least they do."""
+        found = set[int]()
+        for r in [r for r, span in printed.items() if span.low > 0 and r in self.spans[a]][:2]:
+            made, mine = sum(printed[r]) / 2, sum(self.spans[a][r]) / 2
+            for need in {"sum": [made - mine], "rate": [mine / made, 1000 * mine / made]}.get(form, [mine / made]):
+                ordered = self._at(r)
+                low = bisect_left(ordered, (need * (1 - COARSE), 0))
+                found |= {b for _, b in ordered[low : bisect_left(ordered, (need * (1 + COARSE), 0))]}
+        return found
+
+    def _at(self, r: int) -> list[tuple[float, int]]:
+        """(number, stream) of a row in order of size."""
+        if r not in self.ordered:
+            self.ordered[r] = sorted((sum(self.spans[t][r]) / 2, t) for t in self.all if r in self.spans[t])
+        return self.ordered[r]
+
+    def _forms(self, t: int) -> Iterator[tuple[str, Spans]]:
+        """A column as ratios: what it says if it is a ratio, or 1 + what it says if it is a change."""
+        spans, unit = self.spans[t], self.units[t]
+        signed = any(it.signed for it in self.streams[t].values.values())
+        if unit in {"", "x", "tps"}:
+            yield "ratio", spans
+        if unit == "%":
+            yield "share", {r: span.scaled(0.01) for r, span in spans.items()}
+        if unit == "%" or (unit == "" and (signed or self.likely[t] in {"gain", "time_change"})):
+            yield "change", {r: span.scaled(0.01, 1.0) for r, span in spans.items()}
+            yield "loss", {r: span.scaled(-0.01, 1.0) for r, span in spans.items()}
+        elif unit != "x":
+            yield "sum", spans
+        if self.likely[t] == "rate":
+            yield "rate", spans
+
+    def _pairs(self, form: str, printed: Spans, by: float, a: int, b: int) -> dict[int, Pair]:
+        """Nothing if more than one row misses, or if rounding is coarse."""
+        pairs: dict[int, Pair] = {}
+        left, right, fit = self.spans[a], self.spans[b], list[int]()
+        for r, span in printed.items():
+            if span.low > 0 and r in left and r in right:
+                given = left[r].plus(right[r]) if form == "sum" else left[r].over(right[r]).scaled(by)
+                pairs[r] = _pair(span, given, 0.0, form)
+                if pairs[r].fits:
+                    fit.append(r)
+                elif len(pairs) > len(fit) + 1:
+                    return {}
+        if len(fit) < 2 or median((printed[r].high - printed[r].low) / printed[r].high for r in fit) > COARSE:
+            return {}
+        middles = {r: math.log(sum(printed[r]) / 2) for r in fit}
+        spread = max(middles.values()) - min(middles.values())
+        # If one of the two gives as much alone, this is no law of both.
+        for t, power in ((a, 1), (b, 1 if form == "sum" else -1)):
+            spread = min(spread, max(abs(power * math.log(sum(self.spans[t][r]) / 2) - middles[r]) for r in fit))
+        return {r: pair._replace(spread=spread * pair.given.high) for r, pair in pairs.items()}
+
+    def _sums_up(self, t: int, row: int) -> bool:
+        """Whether a number is the mean or the median of the others, as in a row that sums them up without saying so."""
+        mine, others = self.spans[t][row], [sum(it) / 2 for r, it in self.spans[t].items() if r != row]
+        return any(mine.low * 0.999 <= it <= mine.high * 1.001 for it in (fmean(others), median(others)))
+
+    # --- speedups over one baseline ----------------------------------------------------------------------------------
+
+    def over_baselines(self) -> Iterator[_Speedups]:
+        """Speedups over a row of the same group that has exactly 1, or over a speed in the text above."""
+        above = [it.value for it in numbers(self.grid.context) if it.value > 0][-20:]
+        for t in (t for t in self.all if self.told[t] and t not in self.kept):
+            for a in self.all:
+                kinds = [it.quantity for it in self.streams[a].candidates if it.quantity in _SPEEDS and it.prior > -4]
+                if a == t or not kinds or any(span.low <= 0 for span in self.spans[a].values()):
+                    continue
+                for form, column in self._forms(t):
+                    printed = {r: span for r, span in column.items() if r in self.spans[a] and span.low > 0}
+                    told = [(dict.fromkeys(printed, -1), it) for it in above] if len(printed) > 3 else []
+                    for base, speed in [*((it, 0.0) for it in self._ones(printed)), *told]:
+                        its = {r: self.spans[a].get(b, Span(speed, speed)) for r, b in base.items()}
+                        terms = {r: (self.spans[a][r], it) for r, it in its.items()}
+                        if kinds[0] != "rate":
+                            terms = {r: (it, mine) for r, (mine, it) in terms.items()}
+                        pairs = {
+                            r: _pair(printed[r], left.over(right), 0.0, form) for r, (left, right) in terms.items()
+                        }
+                        fit = [
+                            r for r, pair in pairs.items() if pair.fits and not pair.given.low <= 1 <= pair.given.high
+                        ]
+                        if len(fit) < max(1, min(2, len(pairs))) or sum(not pair.fits for pair in pairs.values()) > 1:
+                            continue
+                        middles = [math.log(sum(printed[r]) / 2) for r in fit]
+                        spread = (max(middles) - min(middles)) / (len(told) if speed else 1)
+                        pairs = {r: pair._replace(spread=spread * pair.given.high) for r, pair in pairs.items()}
+                        if not speed or odd_one(pairs, 1) is not None:
+                            yield _Speedups(t, form, base, terms, pairs)
+                            break
+
+    def _ones(self, printed: Spans) -> Iterator[dict[int, int]]:
+        """Row -> the only row of its group that has exactly 1, for each way to make groups in which there is one."""
+        for keys in (dict[int, str](), *self._conditions()):
+            groups: dict[str, list[int]] = {}
+            for r in printed:
+                groups.setdefault(keys.get(r, ""), []).append(r)
+            ones = [(rows, [r for r in rows if _is_one(printed[r])]) for rows in groups.values()]
+            if max((len(one) for _, one in ones), default=0) == 1:
+                yield {r: one[0] for rows, one in ones if one for r in rows if r != one[0]}
+
+    def compared(self) -> Iterator[tuple[int, Message]]:
+        """Speedups that are not those over their baseline."""
+        laws = list(self.over_baselines())
+        found = [(odd_one(law.pairs, len(laws)), law) for law in laws]
+        self.kept |= {law.target for odd, law in found if odd == KEPT}
+        for odd, law in found:
+            if odd is None or law.target in self.kept:
+                continue
+            others = {r for r in (*law.pairs, *law.base.values()) if r not in (odd, -1)}
+            if not self._apart(odd, others):
+                left, right = (sum(it) / 2 for it in law.terms[odd])
+                base = law.base[odd]
+                said = {"left": left, "right": right, "rows": len(law.pairs) - 1}
+                said |= {"base": self.grid.places[base]} if base >= 0 else {}
+                yield self._line(
+                    "baseline" if base >= 0 else "above", law.form, law.target, odd, law.pairs[odd], **said
+                )
+
+    def _conditions(self) -> Iterator[Mapping[int, str]]:
+        """Row -> section, text or setting, of each column that has them."""
+        yield {r: text for r, text in enumerate(self.grid.sections) if text}
+        yield from (cells for c, cells in enumerate(self.frame.words) if cells and c not in self.frame.method)
+        for t in self.all:
+            if self.likely[t] in _SETTINGS:
+                yield {r: repr(it.value) for r, it in self.streams[t].values.items()}
+
+    def _apart(self, row: int, others: set[int]) -> bool:
+        """Whether a row differs from the others in what they have in common, so that its baseline may differ too."""
+        for keys in self._conditions():
+            its = Counter(keys[r] for r in others if r in keys)
+            if row in keys and keys[row] not in its and (not its or max(its.values()) > 1):
+                return True
+        labels = [self.frame.label[r] for r in others]
+        shared = frozenset[str].intersection(*map(_words, labels))
+        remark = "(" in self.frame.label[row] and "(" not in "".join(labels)
+        return remark or not shared <= _words(self.frame.label[row])
+
+    # --- means and totals --------------------------------------------------------------------------------------------
+
+    def summed_up(self) -> Iterator[tuple[int, Message]]:
+        """Columns of means of others."""
+        for t in self.all:
+            name, its = self.streams[t].heading, self.spans[t]
+            if t in self.kept or not _MEAN.search(name) or _OTHER.search(name):
+                continue
+            like = (
+                i for i in self.all if (self.streams[i].slot, self.units[i]) == (self.streams[t].slot, self.units[t])
+            )
+            heads = {i: self.streams[i].heading for i in like if i != t}
+            parts = [
+                i for i, head in heads.items() if i != t and _words(name) <= _words(head) and not _MEAN.search(head)
+            ]
+            rows = [r for r in its if all(r in self.spans[i] for i in parts)]
+            pairs = {r: _mean(its[r], [self.spans[i][r] for i in parts], "mean") for r in rows if len(parts) > 1}
+            if (row := odd_one(pairs, 1)) is not None and row != KEPT:
+                yield self._line("mean_column", "", t, row, pairs[row], of=len(parts), rows=len(pairs) - 1)
+
+    def summing(self) -> Iterator[tuple[int, Message]]:
+        """Rows of means or totals of others."""
+        for row, kind in list(self.kinds.items())[:MOST_SUMMARIES]:
+            groups = [(group, self._row(row, kind, group)) for group in self._groups(row) if kind != "other"]
+            odd = [(odd_one(pairs, len(groups)), group, pairs) for group, pairs in groups]
+            found = {t for t, _, _ in odd if t is not None}
+            for t, group, pairs in odd:
+                if t is not None and found == {t} and t != KEPT and t not in self.kept:
+                    yield self._line(kind, "", t, row, pairs[t], of=len(group), columns=len(pairs) - 1)
+                    break
+
+    def _groups(self, row: int) -> list[tuple[int, ...]]:
+        """Rows that a row may sum up: all, those above up to the last such row, those of its section or setting."""
+        plain = [r for r in self.rows if r not in self.kinds]
+        above = [r for r in plain if r < row]
+        last = max((r for r in self.kinds if above and r < above[-1]), default=-1)
+        same = (tuple(r for r in plain if row in keys and keys.get(r) == keys[row]) for keys in self._conditions())
+        found = (tuple(plain), tuple(r for r in above if r > last), *same)
+        return [rows for rows in dict.fromkeys(found) if len(rows) > 1]
+
+    def _row(self, row: int, kind: str, rows: Sequence[int]) -> dict[int, Pair]:
+        """Stream -> what a row says and what the rows that it sums up give."""
+        pairs: dict[int, Pair] = {}
+        for t, stream in enumerate(self.streams):
+            if row not in stream.values or self.likely[t] in _SETTINGS or any(r not in self.spans[t] for r in rows):
+                continue
+            pair = _mean(_span(stream.values[row], False), [self.spans[t][r] for r in rows], kind)
+            whole = all(stream.values[r].value.is_integer() for r in (row, *rows))
+            if kind == "mean" or (whole and pair.gap < pair.given.high / 2):
+                pooled = math.inf if kind == "mean" and len(rows) < 3 else POOLED * pair.spread
+                pairs[t] = pair._replace(far=max(pair.far, pooled))
+        return pairs
+
+
+def _span(num: Num, count: bool) -> Span:
+    """Whole counts are not rounded."""
+    exact = count and num.hi - num.lo <= 1 and num.value.is_integer()
+    return Span(num.value, num.value) if exact else Span(num.lo, num.hi)
+
+
+def _pair(printed: Span, given: Span, spread: float, form: str) -> Pair:
+    """Of ratios: `spread` is that of their logarithms."""
+    most = max(given.high, printed.high)
+    return Pair(printed, given, spread * given.high, POINT * max(1.0, most) if form in _CHANGES else FAR * most)
+
+
+def _is_one(printed: Span) -> bool:
+    return abs(sum(printed) - 2) < 1e-9 and printed.high - printed.low < 0.11
+
+
+def _mean(printed: Span, parts: Sequence[Span], kind: str) -> Pair:
+    by = 1 / len(parts) if kind == "mean" else 1.0
+    given = Span(by * sum(it.low for it in parts), by * sum(it.high for it in parts))
+    spread = max(it.high for it in parts) - min(it.low for it in parts)
+    return Pair(printed, given, spread, FAR * max(abs(given.high), abs(printed.high)))
+
+
+def _unit(stream: Stream) -> str:
+    unit = Counter(it.unit for it in stream.values.values()).most_common(1)[0][0]
+    return unit or ("%" if stream.own and re.search(r"%|percent|(?<![a-z])pct(?![a-z])", stream.heading, re.I) else "")
+
+
+def _summary(texts: Sequence[str]) -> str:
+    """How a row sums up others, by its name."""
+    name = " ".join(text for text in texts if len(text) <= 40)
+    return next((kind for kind, it in (("other", _OTHER), ("mean", _MEAN), ("total", _TOTAL)) if it.search(name)), "")
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"[^\W_]+(?:\.\d+)?", _MEAN.sub(" ", norm(text))))
+
+
+def _name(stream: Stream) -> str:
+    return stream.heading.rpartition(" | ")[2][:40] or stream.heading[:40]
+
+
+def _shown(num: Num) -> str:
+    return number(num.value) + {"x": "x", "%": "%", "ms": " ms", "rate": " tok/s"}.get(num.unit, "")
+
+
+def _made(value: float, form: str) -> str:
+    """What a law gives, in the form that is printed."""
+    if form in _CHANGES:
+        return f"{100 * (value - 1 if form == 'change' else 1 - value):+.4g}%"
+    return f"{100 * value:.4g}%" if form == "share" else number(value)
