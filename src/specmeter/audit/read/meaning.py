@@ -71,7 +71,7 @@ class Meaning:
     """Nats below the best candidate."""
     scale: float = 1.0
     basis: str = ""
-    """Of a speedup: `rate` of decoding or `time` of the whole run."""
+    """Of a speedup: `rate` of decoding or `time` of the whole run; of a draft length: `block`, one more than that."""
     points: float = 0.0
     """Evidence in the heading as such, for choosing between a grid and the grid on its side."""
 

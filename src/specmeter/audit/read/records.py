@@ -7,7 +7,7 @@ they give a range and no mean: a mean over short and long contexts is the baseli
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Literal
@@ -449,6 +449,8 @@ class Records:
         if not record.known and not record.positions:
             return None
         record.apart = self._is_apart(record)
+        if role == "base" and _drafts(record.known):
+            record.role = ""  # the baseline of a comparison of drafts
         if "gamma" not in record.known and role != "base":
             heading = " ".join(record.headings)
             alone = record.several and frame.grid.kind == "prose"  # of a sentence, its own part only
@@ -498,7 +500,9 @@ class Records:
                 name = stream.known.name
             if name is None:
                 return
-            if quantity == "accepted_per_step":
+            if quantity == "gamma" and meaning.basis == "block":  # a block that counts the target's own token
+                here = Range(here.low - 1, here.value - 1, here.high - 1)
+            elif quantity == "accepted_per_step":
                 here = Range(here.low + 1, here.value + 1, here.high + 1)
             if side == "base" and record.role == "base" and name in record.known:
                 return  # its own column says it
@@ -536,6 +540,14 @@ class Records:
             plain, own = cells.get(rows[0]), cells.get(record.row)
             if plain and own and plain != own:
                 record.elsewhere = plain, own
+
+
+def _drafts(known: Mapping[str, Range]) -> bool:
+    """Whether numbers show that drafts were accepted."""
+    one = known.get("tau")
+    return (one is not None and one.low > 1.05) or any(
+        name in known and known[name].low > 0 for name in ("acceptance", "accepted")
+    )
 
 
 def _put(record: Record, name: str, value: Range, i: int, counts: Collection[str]) -> None:
