@@ -468,6 +468,7 @@ class Facts:
         self.factor = stream.own and "x" in slots
         """Whether a factor stands behind it: `41 (1.78x)`."""
         self.split = any(not num.value.is_integer() for num in slots.get("num", {}).values())
+        self.split &= all(num.value >= 2 for num in slots.get("den", {}).values())
         """Whether it is of a mean: `1.9 of 3`."""
         self.negative = any(num.value < 0 for num in values)
         beside = side_of(self.words) if self.second else ""
