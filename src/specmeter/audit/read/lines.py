@@ -209,8 +209,7 @@ def pairs(page: Sequence[str]) -> list[Table]:
                 continue
             others.append(line)
             title = text.strip("-=#*: ")
-            is_result = any(num.unit in RESULTS for num in numbers(title))
-            titles = [] if is_result else [*titles[-2:], title]
+            titles = [] if any(num.unit in RESULTS for num in numbers(title)) else [*titles[-2:], title]
             name = ", ".join(it for it in titles if len(it) < 80) or "".join(titles[-1:])[:120]
             begun = True
             continue

@@ -7,7 +7,7 @@ they give a range and no mean: a mean over short and long contexts is the baseli
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Literal
@@ -51,11 +51,11 @@ _OF_PAIRS = {"num", "den", "before", "after"}
 
 _NO_METHOD = re.compile(
     r"prompt|task|dataset|model$|target|comment|note|workload|hardware|gpu|machine|parity|domain|category|reference"
-    r"|source|document",
+    r"|source|document|compared|baseline[ _](?:of|label)",
     re.I,
 )
 _METHOD = re.compile(r"method|config|mode|arm|setup|variant|strategy|spec|draft|^$|run|name|engine|label|metric", re.I)
-_LENGTHS = re.compile(r"len|τ|tau|per (?:step|round|cycle|pass|draft)|长度", re.I)
+_LENGTHS = re.compile(r"len|τ|tau|per (?:step|round|cycle|pass|draft)|accepted tokens?$|长度", re.I)
 _SLOWER = re.compile(r"long|slow|worse|less|fewer|lower", re.I)
 _BARE = re.compile(r"[-+]?[\d.,]+(?:[eE][-+]?\d+)?%?")
 _OVER = re.compile(r"\b(?:over|across|of) (?:all )?(?:prompts?|requests?|tasks?|samples?|datasets?|runs?)", re.I)
@@ -159,7 +159,8 @@ class Frame:
 
     def _method_columns(self, sides: list[dict[int, str]]) -> list[int]:
         """Columns that say whether a row speculates."""
-        tells = [len(set(cells.values())) > 1 or len(self.grid.rows) == 1 for cells in self.words]
+        many = len(self.grid.rows)
+        tells = [len(set(it.values())) > 1 or len(it) < many or many == 1 for it in self.words]
         named = [c for c, cells in enumerate(sides) if cells and tells[c] and not _NO_METHOD.search(self.grid.head[c])]
         plain = [c for c in named if "base" in sides[c].values()]
         both = [c for c, cells in enumerate(sides) if {"base", "sd"} <= set(cells.values())]
@@ -448,6 +449,8 @@ class Records:
         if not record.known and not record.positions:
             return None
         record.apart = self._is_apart(record)
+        if role == "base" and _drafts(record.known):
+            record.role = ""  # the baseline of a comparison of drafts
         if "gamma" not in record.known and role != "base":
             heading = " ".join(record.headings)
             alone = record.several and frame.grid.kind == "prose"  # of a sentence, its own part only
@@ -497,7 +500,9 @@ class Records:
                 name = stream.known.name
             if name is None:
                 return
-            if quantity == "accepted_per_step":
+            if quantity == "gamma" and meaning.basis == "block":  # a block that counts the target's own token
+                here = Range(here.low - 1, here.value - 1, here.high - 1)
+            elif quantity == "accepted_per_step":
                 here = Range(here.low + 1, here.value + 1, here.high + 1)
             if side == "base" and record.role == "base" and name in record.known:
                 return  # its own column says it
@@ -535,6 +540,14 @@ class Records:
             plain, own = cells.get(rows[0]), cells.get(record.row)
             if plain and own and plain != own:
                 record.elsewhere = plain, own
+
+
+def _drafts(known: Mapping[str, Range]) -> bool:
+    """Whether numbers show that drafts were accepted."""
+    one = known.get("tau")
+    return (one is not None and one.low > 1.05) or any(
+        name in known and known[name].low > 0 for name in ("acceptance", "accepted")
+    )
 
 
 def _put(record: Record, name: str, value: Range, i: int, counts: Collection[str]) -> None:
