@@ -35,13 +35,14 @@ _LINE = 2_000
 """Characters of a line that is more than a part of a sentence."""
 _MARKER = re.compile(r"^\s*(?:[-*•+>]\s+|#{1,6}\s+|\d{1,3}[.)]\s+)+")
 _STAMP = re.compile(
-    r"\s*\[?\d{4}-\d\d-\d\d[ T][\d:.,]{5,15}\]?(?:\s-\s(?:INFO|DEBUG|WARNING)\s-)?\s*|\s*\[?INFO\]?:?\s+", re.I
+    r"^\s*\[?\d{4}-\d\d-\d\d[ T][\d:.,]{5,15}\]?(?:\s-\s(?:INFO|DEBUG|WARNING)\s-)?\s*|^\s*\[?INFO\]?:?\s+", re.I
 )
 
 # --- gaps ------------------------------------------------------------------------------------------------------------
 
 _WIDE = re.compile(r"\S+(?: \S+)*")
 _WORD = re.compile(r"[^\s()]\S*(?: \([^()]{0,40}\))?(?: (?:toks?|tokens?|t)/s(?:ec)?(?!\S)(?: \([^()]{0,40}\))?)?")
+_NO_HEADING = re.compile(r"[,.;:]$|--|\S ?[=:](?!/)\s?[-+~≈]?\d")
 _DASHES = re.compile(r"[\s|+:=─━═-]+")
 _NOTHING = re.compile(r"[\s|+:=─━═{}\[\]`,;*#-]+")
 _TITLE = re.compile(r"\s*#{1,6}\s.*|.*[:：]\s*|\s*[=─━═-]{2,}.*[=─━═-]{2,}\s*", re.S)
@@ -69,16 +70,13 @@ def _cut(line: str, by: re.Pattern[str]) -> list[re.Match[str]]:
 def _under_headings(page: Sequence[str], first: int, by: re.Pattern[str]) -> list[Row]:
     heads = _cut(page[first], by)
     least = 2 if by is _WIDE else 3
-    if len(heads) < least or "|" in page[first] or any(is_number(clean(head.group())) for head in heads):
+    names = [clean(head.group()) for head in heads]
+    decimals = sum(re.search(r"\d\.\d", name) is not None for name in names)
+    if len(heads) < least or "|" in page[first] or 2 * decimals >= len(heads):
         return []
-    if any(
-        head.group().endswith((",", ".", ";", ":")) or "--" in head.group() or _PAIRED.search(head.group())
-        for head in heads
-    ):
+    if any(is_number(name) or _NO_HEADING.search(name) for name in names):
         return []
-    if 2 * sum(re.search(r"\d\.\d", head.group()) is not None for head in heads) >= len(heads):
-        return []
-    rows = [(f"line {first + 1}", [clean(head.group()) for head in heads])]
+    rows = [(f"line {first + 1}", names)]
     skipped = False
     for number in range(first + 1, len(page)):
         found = _cut(page[number], by)
@@ -136,8 +134,7 @@ _METRIC = re.compile(r"(?:\w{1,40}:)?([a-z][a-z0-9_]{3,80})(?:\{([^{}]{0,400})\}
 _POSITION = re.compile(r'position="?(\d{1,3})')
 _PARTS = re.compile(r"(?:[,;|]\s+|[，；。]\s*)(?![^()（）]{0,80}[)）])|\s+[|·•]\s+|\s{2,}|\t+")
 _EQUALS = re.compile(r" (?=[^\s=:(]{1,40}=[^=])")
-_PAIRED = re.compile(r"\S ?[=:](?!/)\s?[-+~≈]?\d")
-_KEY = re.compile(r"(.{1,90}?)\s?(?:=|:(?!\d))\s*(\S.{0,120})")
+_KEY = re.compile(r"(.{1,90}?)(?:\s?=|\s?:(?!\d)|\s[–—-](?=\s[~≈+]?\d))\s*(\S.{0,120})")
 _VALUE = re.compile(r"\W{0,3}(?:about |around |avg |mean |up to )?\W{0,3}\d", re.I)
 _SIDES = re.compile(r"\b(?:vs|versus|against)\b", re.I)
 _MOST_WORDS = 9
@@ -205,21 +202,14 @@ def pairs(page: Sequence[str]) -> list[Table]:
         is_title = len(line) > _LINE or _TITLE.fullmatch(line)
         before, told = ("", []) if is_title else _pairs_of(_MARKER.sub("", line, count=1))
         if not told:
-            stated = _KEY.fullmatch(clean(_STAMP.sub("", line, count=1)))
-            if (
-                not is_title
-                and stated
-                and len(stated[2].split()) < 5
-                and len(stated[1].split()) < 4
-                and entries
-                and not begun
-            ):
+            text = clean(_STAMP.sub("", line, count=1))
+            stated = None if is_title or begun else _KEY.fullmatch(text)
+            if stated and len(stated[2].split()) < 5 and len(stated[1].split()) < 4:
                 entries[-1].cells.setdefault(stated[1], stated[2])
                 continue
             others.append(line)
-            title = clean(_STAMP.sub("", line, count=1)).strip("-=#*: ")
-            is_result = any(num.unit in RESULTS for num in numbers(title))
-            titles = [] if is_result else [*titles[-2:], title]
+            title = text.strip("-=#*: ")
+            titles = [] if any(num.unit in RESULTS for num in numbers(title)) else [*titles[-2:], title]
             name = ", ".join(it for it in titles if len(it) < 80) or "".join(titles[-1:])[:120]
             begun = True
             continue
@@ -282,21 +272,6 @@ def _number(place: str) -> int:
 def _units(value: str) -> list[str]:
     """The units of a value, those that are printed."""
     return [num.unit for num in numbers(value) if num.unit] if _is_value(value) else []
-
-
-_ITEM = re.compile(r"\s*(?:[-*•+]|\d{1,3}[.)])\s+(.{1,80}?)(?:[:：]|\s[–—-]\s|→|->)\s*(\S.{0,200})")
-
-
-def items(page: Sequence[str]) -> list[Table]:
-    """A list whose items are a name and numbers: `- draft 1: 65 tokens, 27.25 tok/s, 1.27x`."""
-    rows: list[Row] = []
-    for number, line in enumerate(page, start=1):
-        found = _ITEM.fullmatch(line[:_LINE].rstrip())
-        if found and is_number(value := clean(found[2])) and any(num.unit for num in numbers(value)):
-            rows.append((f"line {number}", [clean(found[1]), value]))
-    context = "\n".join(line for line in page if not _MARKER.match(line))[:_LINE]
-    used = {_number(place) for place, _ in rows}
-    return [Table([("", ["", "result"]), *rows], 1, "list", context, used=used)] if len(rows) > 1 else []
 
 
 # --- sentences -------------------------------------------------------------------------------------------------------

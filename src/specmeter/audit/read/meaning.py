@@ -249,7 +249,7 @@ def in_english(text: str) -> str:
 @lru_cache(maxsize=4096)
 def norm(text: str) -> str:
     """A heading in one spelling: lower case, units as words, Chinese words in English."""
-    text = in_english(text[:_LIMIT]).lower().replace("_", " ").replace("‐", "-")
+    text = re.sub(r"_|‐|(?<=[a-z]{3})-(?=[a-z])", " ", in_english(text[:_LIMIT]).lower())
     for pattern, spelling in load().spellings:
         text = pattern.sub(spelling, text)
     return " ".join(text.split())
@@ -260,6 +260,7 @@ def side_of(text: str) -> str:
     """What words say of the side: `base`, `sd` or nothing."""
     sides = load().patterns
     text = sides["versus"].sub(" ", in_english(text[: 4 * _LIMIT]).replace("_", " "))
+    text = " ".join(text.split())
     text = re.sub(r"\bvanilla (?:sd|spec\w*)", "sd", text, flags=re.I)
     text = re.sub(r"\bspec\w* (?:decoding )?(?:off|none|no)\b", "baseline", text, flags=re.I)
     text = re.sub(r"--spec-type\s+none", "off", text)
@@ -377,6 +378,8 @@ def _slots(numeric: Mapping[int, list[Num]]) -> dict[str, dict[int, Num]]:
     """Place -> row -> number. A first number of another kind than the others' has a place of its own."""
     slots: dict[str, dict[int, Num]] = {}
     firsts = [found[0].unit for found in numeric.values() if found[0].unit]
+    seconds = {num.unit for found in numeric.values() for num in found[1:]} - {""}
+    plain = any(not found[0].unit for found in numeric.values())
     usual = max(dict.fromkeys(firsts), key=lambda unit: (firsts.count(unit), unit == "rate")) if firsts else ""
     for r, found in numeric.items():
         seen: dict[str, int] = {}
@@ -386,6 +389,8 @@ def _slots(numeric: Mapping[int, list[Num]]) -> dict[str, dict[int, Num]]:
             if n == 0 and num.role not in {"num", "before"}:
                 apart = num.unit not in {"", usual} and {num.unit, usual} & {"rate", "ms", "size", "mspt"}
                 kind = f"first {num.unit}" if apart else "first"
+                if plain and num.unit in seconds:
+                    kind = num.unit  # `60%` below `180 (60%)`
             seen[kind] = seen.get(kind, 0) + 1
             slots.setdefault(kind if seen[kind] == 1 else f"{kind}{seen[kind]}", {})[r] = num
     return slots
@@ -413,11 +418,13 @@ class Page:
     """What the streams of a grid share."""
 
     def __init__(self, grid: Grid) -> None:
-        self.kind = grid.kind
+        self.kind = grid.kind.partition(" ")[0]
         self.above = f"{norm(grid.context.rpartition(chr(10))[2][-_LIMIT:])} {norm(grid.head[0] if grid.head else '')}"
         words = [cell for row in grid.rows[:12] for cell in row if not is_number(cell)]
         self.words = " ".join([grid.context[-2000:], *words])
         self.rates = any("tokps" in norm(heading) for heading in grid.head)
+        first = (num.unit for row in grid.rows[:2] for cell in row[:64] for num in numbers(cell[:_LIMIT]))
+        self.speeds = self.rates or "rate" in first
         self.times = any(load().patterns["times"].search(norm(heading)) for heading in grid.head)
         self.rows = len(grid.rows)
         cells = zip(grid.head[:64], grid.rows[0] if grid.rows else [], strict=False)
@@ -461,12 +468,13 @@ class Facts:
         self.factor = stream.own and "x" in slots
         """Whether a factor stands behind it: `41 (1.78x)`."""
         self.split = any(not num.value.is_integer() for num in slots.get("num", {}).values())
+        self.split &= all(num.value >= 2 for num in slots.get("den", {}).values())
         """Whether it is of a mean: `1.9 of 3`."""
         self.negative = any(num.value < 0 for num in values)
         beside = side_of(self.words) if self.second else ""
         self.side = {"before": "base", "after": "sd"}.get(self.slot) or beside or side_of(stream.heading)
         self.above, self.rates, self.beside, self.times = page.above, page.rates, page.beside, page.times
-        self.prose, self.row = page.kind == "prose", page.row
+        self.prose, self.row, self.speeds = page.kind == "prose", page.row, page.speeds
         known = known_column(stream.heading)
         name = re.sub(r"[^a-z0-9]+", "_", stream.heading[:_LIMIT].lower()).strip("_")
         self.label = name in load().conditions or (known is not None and known.kind == "text")
@@ -542,7 +550,7 @@ def candidates(facts: Facts) -> list[Meaning]:
     ranked = sorted(score.items(), key=lambda it: -it[1])[:4]
     top, sharp = ranked[0][1], load().sharp
     out = [
-        replace(form, points=min(points, 6.0))
+        replace(form, points=min(points, 2.0 if facts.bare else 6.0))
         for quantity, points in ranked
         if (points - top) * sharp >= -FARTHEST
         for form in forms(quantity, (points - top) * sharp, facts)
