@@ -43,7 +43,7 @@ def alarm(item: TrueTable, heard: Heard) -> bool:
 
 
 def audit_all() -> Result:
-    """Audit every file; about two seconds."""
+    """Audit every file; about ten seconds."""
     true = tuple((item, listen(item.name, item.text)) for item in true_tables())
     before = {item.name: heard for item, heard in true}
     doctored = tuple(

@@ -342,9 +342,7 @@ def test_gamma_bounds_only_what_is_known_to_be_a_chain(method: str) -> None:
 def test_accepted_counts_may_hold_the_target_s_own_tokens() -> None:
     ruling = ruled(gamma=1, drafted=1071, accepted=2040, steps=1071, speedup=1.75)
     assert (ruling.verdict, ruling.claim.accepted) == ("possible", 969)
-    assert (
-        str(ruling.claim.notes[0]) == "read as accepted 969; otherwise: 2040 accepted > 1071 drafted"
-    )
+    assert str(ruling.claim.notes[0]) == "read as accepted 969; otherwise: 2040 accepted > 1071 drafted"
     assert ruled(gamma=1, drafted=900, accepted=2040, steps=1071, speedup=1.75).verdict == "impossible"
 
 

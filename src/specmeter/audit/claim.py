@@ -211,6 +211,8 @@ class Claim(Record):
     """Fields that are sums over all prompts divided by sums."""
     kept: tuple[str, ...] = Field(default=(), exclude=True, repr=False)
     """Laws that rows may break and the other rows of its table keep (`specmeter.audit.equations`)."""
+    against: tuple[Message, ...] = Field(default=(), exclude=True, repr=False)
+    """What in its row breaks a law that all other rows of its table keep, whatever the columns mean."""
     rivals: tuple[tuple[Claim, ...], ...] = Field(default=(), exclude=True, repr=False)
     """What other likely readings make of the same row, the likeliest first: it is refused only if all of them are."""
     notes: tuple[Message | str, ...] = ()

@@ -225,6 +225,8 @@ def contradictions(claim: Claim, found: Iterable[Equation]) -> Iterator[BoundOut
             RATES if it.of_speedup else CONSERVATION if it.fields[0] in {"tau", "acceptance", "positions"} else WINDOW
         )
         yield BoundOutcome(bound, "broken", it.line, _OTHER_RUNS)
+    for line in claim.against:
+        yield BoundOutcome(CONSERVATION, "broken", line, _OTHER_RUNS)
 
 
 def _most_by_averaging(claim: Claim, usual: float = 1.25) -> float:

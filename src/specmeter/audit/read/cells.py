@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
 
-from specmeter.audit.read.document import MAX_CELL
+from specmeter.audit.read.document import LARGEST, MAX_CELL
 from specmeter.messages import Message
 
 MAX_COLUMNS = 1_000
@@ -51,7 +51,8 @@ UNITS = (
              rf"(?:/user)?|tps{_END}|(?:tokens?|toks?|令牌|词元|个)\s?(?:/|每)\s?秒"),
     ("mspt", rf"(?:ms|milliseconds)\s*(?:/|\s?per\s)\s*(?:output )?{_TOKEN}{_END}|毫秒\s?/\s?(?:tokens?|词元|令牌|个)"),
     ("msps", rf"(?:ms|milliseconds)\s*(?:/|\s?per\s)\s*(?:verif\w* |target |draft )?{_STEP}{_END}"),
-    ("tps", rf"(?:accepted )?(?:tokens?|toks?)\s*(?:/|\s?per\s)\s*(?!draft{_END})(?:verif\w* |target |draft )?{_STEP}{_END}"),
+    ("tps", rf"(?:accepted )?(?:tokens?|toks?)\s*(?:/|\s?per\s)\s*(?!draft{_END})(?:verif\w* |target |draft )?"
+            rf"{_STEP}{_END}"),
     ("other", rf"(?:it|req|requests?|steps?|pass(?:es)?|rounds?|drafts?)\s*(?:/|\s?per\s)\s*(?:s|sec|second){_END}"
               rf"|GB/s|TB/s|GiB/s|bits?{_END}|W{_END}|pos{_END}|°C|请求/秒"),
     ("pp", r"(?:pp|pts?|points?|p\.p\.)(?![a-z])|个?百分点"),
@@ -69,10 +70,10 @@ UNITS = (
 """Unit code -> how it is printed behind a number; the first that fits."""
 _UNIT = "|".join(f"(?P<u{index}>{pattern})" for index, (_, pattern) in enumerate(UNITS))
 NUMBER = re.compile(
-    r"(?<![a-z0-9_.,])(?P<sign>[+\-]?)\s?(?P<approx>[~≈<>≥≤]?)\s?"
-    r"(?P<num>[1-9]\d{0,2}(?:,\d{3}){1,5}(?:\.\d{1,20})?|\d{1,18}\.\d{1,30}(?:e[+-]\d{1,3})?|\d{1,9},(?:\d{1,2}|\d{4,9})|0,\d{3}|\d{1,18}(?:e[+-]\d{1,3})?|\.\d{1,30})"
+    r"(?<![a-z0-9_.,])(?P<sign>[+\-]|–(?=\d)|)\s?(?P<approx>[~≈<>≥≤]?)\s?"
+    r"(?P<num>[1-9]\d{0,2}(?:,\d{3}){1,5}(?:\.\d{1,20})?|\d{1,18}\.\d{1,30}(?:e[+-]?\d{1,3})?|\d{1,9},(?:\d{1,2}|\d{4,9})|0,\d{3}|\d{1,18}(?:e[+-]\d{1,3})?|\.\d{1,30})"
     rf"(?:[\s-]?(?:{_UNIT})|(?![.,]?[a-z0-9_]))",
-    re.I,
+    re.I | re.ASCII,
 )
 _SCALE = {"us": 0.001, "s": 1000.0, "min": 60000.0}
 _SIZE = {"M": 1e-3, "G": 1.0, "T": 1e3}
@@ -107,7 +108,8 @@ _TAG = re.compile(r"</?[a-zA-Z][^<>]{0,200}>")
 _MACRO = re.compile(r"\\(?:textbf|mathbf|text|emph|underline)\{([^{}]{0,200})\}")
 _WORDS = (
     ("\\_", "_"), ("\\%", "%"), ("\\|", "/"), ("\\times", "x"), ("\\gamma", "γ"), ("\\tau", "τ"), ("\\alpha", "α"),
-    ("$", ""), ("×", "x"), ("⨉", "x"), ("✕", "x"), ("−", "-"), ("‑", "-"), ("﹣", "-"), ("→", " → "), ("->", " → "),
+    ("$", ""), ("+/-", "±"), ("\\pm", "±"), ("×", "x"), ("⨉", "x"),
+    ("✕", "x"), ("−", "-"), ("‑", "-"), ("﹣", "-"), ("→", " → "), ("->", " → "),
     ("=>", " → "), ("➜", " → "), ("（", " ("), ("）", ")"), ("，", ", "), ("、", ", "), ("。", ". "), ("；", "; "),
     ("：", ": "), ("\u00a0", " "), ("／", "/"),
 )  # fmt: skip
@@ -139,7 +141,7 @@ def clean(text: str, most: int = MAX_CELL) -> str:
 
 def point(text: str) -> str:
     """A cell whose decimal commas are points."""
-    return re.sub(r"(?<![\d.,])(\d+),(\d+)(?![\d.,])", r"\1.\2", text)
+    return re.sub(r"(?<![\d.,])(\d+(?:\.\d{3})*),(\d+)(?![\d.,])", lambda it: f"{it[1].replace('.', '')}.{it[2]}", text)
 
 
 def _exact(token: str) -> tuple[float, float]:
@@ -178,7 +180,7 @@ def _number(found: re.Match[str], bracket: bool) -> Num:
         value, half = value * by, half * by
     if found["approx"]:
         half += 0.05 * value
-    if found["sign"] == "-":
+    if found["sign"] in {"-", "–"}:
         value = -value
     num = Num(value, value - half, value + half, unit, "", bracket, bool(found["sign"]))
     return num.scaled(_SCALE[unit], "ms") if unit in _SCALE else num
@@ -196,7 +198,9 @@ def _numbers(text: str) -> tuple[Num, ...]:
     for match in NUMBER.finditer(text):
         depth += sum((mark in "([") - (mark in ")]") for mark in text[at : match.start()])
         at = match.start()
-        found.append((match.start(), match.end(), _number(match, depth > 0)))
+        number = _number(match, depth > 0)
+        if abs(number.value) <= LARGEST:
+            found.append((match.start(), match.end(), number))
     gaps = ["", *(text[one[1] : other[0]].strip() for one, other in pairwise(found)), ""]
     out: list[Num] = []
     index = 0
@@ -207,7 +211,7 @@ def _numbers(text: str) -> tuple[Num, ...]:
             between = gaps[index + 1]
             if between == "/" and "/" in {gaps[index], gaps[index + 2]}:
                 between = ","  # a list of three or more, and no pair
-            num, behind, together = _joined(num, after[2], between, text[end : end + 1])
+            num, behind, together = _joined(num, after[2], between, text[after[0] : after[0] + 2])
             found[index + 1] = (after[0], after[1], behind)
             if together:
                 index, end = index + 1, after[1]
@@ -219,15 +223,15 @@ def _numbers(text: str) -> tuple[Num, ...]:
     return tuple(out)
 
 
-def _joined(num: Num, after: Num, between: str, mark: str) -> tuple[Num, Num, bool]:
+def _joined(num: Num, after: Num, between: str, begins: str) -> tuple[Num, Num, bool]:
     """Two numbers in the light of what stands between them, and whether they are one: `138 ± 0.3`, `0.5-0.9`."""
     unit = num.unit or after.unit
-    minus = between == "" and after.value < 0 and not num.signed and mark in {"-", "–"}
-    if between in {"±", "+/-", "+-", "+ / -", "\\pm"}:
-        spread = abs(after.value)
+    minus = between == "" and begins == "- " and not num.signed
+    if between == "±":
+        spread = max(abs(after.value), num.hi - num.value)
         return replace(num, lo=num.value - spread, hi=num.value + spread, unit=unit), after, True
     if (between in {"-", "–", "to", "..", "~", "—", "至"} or minus) and abs(after.value) >= num.value:
-        high = after.hi if after.value > 0 else abs(after.value)
+        high = abs(after.value) + after.hi - after.value
         return replace(num, value=(num.value + abs(after.value)) / 2, hi=high, unit=unit, role="range"), after, True
     if between in {"/", "of", "out of", "of the"} and (
         num.unit == after.unit or (not num.unit and after.unit == "tok")
@@ -248,6 +252,8 @@ _ASIDE = re.compile(
     r"\([^()]*\)|mean|median|avg|average|accept\w*|acc\b|weighted|worse|better|faster|slower|narr\w*|code|prose|total"
     r"|pooled"
 )
+_NAME = re.compile(r"\d+ ?x [A-Z]|\d+[ -]?bits?\b")
+"""`2x RTX 4090`, `8-bit`."""
 _STRONG = frozenset({"rate", "x", "%"})
 
 
@@ -260,7 +266,7 @@ def is_number(text: str) -> bool:
         return False
     nums = numbers(text)
     before, after = text[: first.start()], text[first.end() :]
-    if not nums:
+    if not nums or _NAME.match(text):
         return False
     if nums[0].unit in {"big", "size"} and re.search(r"[A-Za-z]{2,}", after) and not re.match(r"\s*[(,;/]", after):
         return False

@@ -8,9 +8,9 @@ from functools import cache
 from typing import Any
 
 from specmeter.audit.claim import Claim, Range, claim_of, drafts_of_vllm, family_by_name, mixture_of_experts
-from specmeter.audit.read.meaning import in_english, is_plain, known_column, norm
+from specmeter.audit.read.meaning import in_english, is_plain, known_column, load, norm, requests_at_once
 from specmeter.audit.read.readings import OF_SPEEDUP
-from specmeter.audit.read.records import Frame, Record
+from specmeter.audit.read.records import Frame, Record, drafts
 from specmeter.messages import Message
 from specmeter.theory.catalogue import devices as catalogue
 
@@ -48,6 +48,7 @@ _DEPTH = re.compile(r"num[-_ ]steps", re.I)
 _YES = re.compile(r"(?:1|true|yes|y|on)\b", re.I)
 _CPU = re.compile(r"\bcpu(?:-only)?\b|xeon|epyc|ryzen \d|threadripper", re.I)
 _POOLED = re.compile(r"\bpooled|aggregat|\boverall\b|\btotal\b", re.I)
+_SPEEDS = frozenset({"speedup", "decode_rate", "token_ms", "predicted_ms"})
 _AVERAGED = {"speedup", "acceptance", "tau", "decode_rate", "baseline_rate"}
 
 
@@ -80,6 +81,8 @@ def claim_from(record: Record, frame: Frame, texts: Mapping[str, str], **given: 
     if "experts" not in fields:
         names = (texts.get("architecture"), texts.get("target"), words, context)
         fields["mixture"] = next((m for name in names if name and (m := mixture_of_experts(name)) is not None), None)
+    if "concurrency" not in fields and (served := _served(record.group, context)) is not None:
+        fields["concurrency"] = served
     window = texts.get("rate_window") or "unknown"
     if _ONE_RUN.issubset(frame.grid.head):
         fields["runs"] = 1
@@ -123,6 +126,10 @@ def _numbers(record: Record, frame: Frame, kept: Collection[str]) -> dict[str, A
     decoding, its = known.get("predicted_ms"), known.pop("baseline_predicted_ms", None)
     if its is not None and decoding is not None and not {"speedup", "decode_rate", "predicted_n"} & known.keys():
         known["speedup"] = its.over(decoding)
+    walls = known.get("baseline_wall_ms"), known.get("wall_ms")
+    if walls[0] is not None and walls[1] is not None and not _SPEEDS & known.keys():
+        known["speedup"] = walls[0].over(walls[1])
+        record.speedup_of = "run"
     fields: dict[str, Any] = {}
     rounding: dict[str, float] = {}
     for name, value in known.items():
@@ -159,15 +166,15 @@ def _method(record: Record, texts: Mapping[str, str], label: str, context: str) 
     if record.role == "base":
         return "none"
     named = " ".join(in_english(texts.get("method", "")).lower().split())
-    if named and not is_plain(named):
-        return _METHODS.get(named, named)
+    if named:
+        return _METHODS.get(named, named) if not is_plain(named) else "none" if not drafts(record.known) else None
     for text in (label, record.group):
         if family_by_name(text) not in {"unknown", "none"}:
             return text.lower()
     for text in (" ".join(record.headings), context):
         names = dict.fromkeys(name.lower() for name in _NAMED.findall(text))
         if names:
-            return " + ".join(names)
+            return " + ".join(names) if len(names) > 1 else _METHODS.get(next(iter(names)), next(iter(names)))
     return None
 
 
@@ -180,6 +187,10 @@ def _conditions(frame: Frame, record: Record, texts: Mapping[str, str]) -> dict[
         names_rows = len(set(cells.values())) == len(cells) or (column is not None and column.name in _NO_CONDITION)
         if r in cells and c not in frame.method and not names_rows:
             found.setdefault(frame.grid.head[c][:40] or "row", cells[r])
+    settings = {it.column for it in frame.streams if it.own and it.candidates[0].quantity == "condition"}
+    for c, head in enumerate(frame.grid.head):
+        if frame.grid.rows[r][c] and (c in settings or head in load().conditions):
+            found.setdefault(head[:40], frame.grid.rows[r][c])
     if r < len(frame.grid.sections) and frame.grid.sections[r]:
         found["section"] = frame.grid.sections[r]
     if record.group:
@@ -194,6 +205,18 @@ def _from(record: Record, frame: Frame, fields: Mapping[str, Any]) -> str | None
     if len(record.baselines) == 1:
         return frame.grid.places[record.baselines[0]]
     return f"mean of {len(record.baselines)} rows"
+
+
+def _served(group: str, context: str) -> int | None:
+    """How many requests are served at once, by the name of the group or the text right above."""
+    if (alone := requests_at_once(group)) is not None:
+        return alone
+    last = re.split(r"^#.*$", context, flags=re.M)[-1]
+    for part in re.split(r"[,;.\n]", last[-500:]):
+        served = requests_at_once(re.sub(r"^\s*(?:with|at|for)\b", "", part.strip(" :()"), flags=re.I))
+        if served is not None and served > 1:
+            return served
+    return None
 
 
 def _notes(record: Record) -> list[Message | str]:

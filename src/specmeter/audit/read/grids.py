@@ -115,7 +115,7 @@ def _unmarked(text: str, page: list[str], path: Path) -> list[Grid]:
         json_grids.read_json(text, path)
     found = list(pasted)
     whole = left = _counted([clean(line, MAX_TEXT) for line in page[:_MOST_COUNTED]])
-    for layout in (lines.gaps, lines.pairs, lines.items):
+    for layout in (lines.gaps, lines.pairs):
         tables = layout(page)
         told = _built(tables, path)
         cells = _counted([it for grid in told for row in grid.rows[:_MOST_COUNTED] for it in row if is_number(it)])

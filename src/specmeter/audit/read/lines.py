@@ -35,13 +35,14 @@ _LINE = 2_000
 """Characters of a line that is more than a part of a sentence."""
 _MARKER = re.compile(r"^\s*(?:[-*•+>]\s+|#{1,6}\s+|\d{1,3}[.)]\s+)+")
 _STAMP = re.compile(
-    r"\s*\[?\d{4}-\d\d-\d\d[ T][\d:.,]{5,15}\]?(?:\s-\s(?:INFO|DEBUG|WARNING)\s-)?\s*|\s*\[?INFO\]?:?\s+", re.I
+    r"^\s*\[?\d{4}-\d\d-\d\d[ T][\d:.,]{5,15}\]?(?:\s-\s(?:INFO|DEBUG|WARNING)\s-)?\s*|^\s*\[?INFO\]?:?\s+", re.I
 )
 
 # --- gaps ------------------------------------------------------------------------------------------------------------
 
 _WIDE = re.compile(r"\S+(?: \S+)*")
 _WORD = re.compile(r"[^\s()]\S*(?: \([^()]{0,40}\))?(?: (?:toks?|tokens?|t)/s(?:ec)?(?!\S)(?: \([^()]{0,40}\))?)?")
+_NO_HEADING = re.compile(r"[,.;:]$|--|\S ?[=:](?!/)\s?[-+~≈]?\d")
 _DASHES = re.compile(r"[\s|+:=─━═-]+")
 _NOTHING = re.compile(r"[\s|+:=─━═{}\[\]`,;*#-]+")
 _TITLE = re.compile(r"\s*#{1,6}\s.*|.*[:：]\s*|\s*[=─━═-]{2,}.*[=─━═-]{2,}\s*", re.S)
@@ -69,16 +70,13 @@ def _cut(line: str, by: re.Pattern[str]) -> list[re.Match[str]]:
 def _under_headings(page: Sequence[str], first: int, by: re.Pattern[str]) -> list[Row]:
     heads = _cut(page[first], by)
     least = 2 if by is _WIDE else 3
-    if len(heads) < least or "|" in page[first] or any(is_number(clean(head.group())) for head in heads):
+    names = [clean(head.group()) for head in heads]
+    decimals = sum(re.search(r"\d\.\d", name) is not None for name in names)
+    if len(heads) < least or "|" in page[first] or 2 * decimals >= len(heads):
         return []
-    if any(
-        head.group().endswith((",", ".", ";", ":")) or "--" in head.group() or _PAIRED.search(head.group())
-        for head in heads
-    ):
+    if any(is_number(name) or _NO_HEADING.search(name) for name in names):
         return []
-    if 2 * sum(re.search(r"\d\.\d", head.group()) is not None for head in heads) >= len(heads):
-        return []
-    rows = [(f"line {first + 1}", [clean(head.group()) for head in heads])]
+    rows = [(f"line {first + 1}", names)]
     skipped = False
     for number in range(first + 1, len(page)):
         found = _cut(page[number], by)
@@ -136,8 +134,7 @@ _METRIC = re.compile(r"(?:\w{1,40}:)?([a-z][a-z0-9_]{3,80})(?:\{([^{}]{0,400})\}
 _POSITION = re.compile(r'position="?(\d{1,3})')
 _PARTS = re.compile(r"(?:[,;|]\s+|[，；。]\s*)(?![^()（）]{0,80}[)）])|\s+[|·•]\s+|\s{2,}|\t+")
 _EQUALS = re.compile(r" (?=[^\s=:(]{1,40}=[^=])")
-_PAIRED = re.compile(r"\S ?[=:](?!/)\s?[-+~≈]?\d")
-_KEY = re.compile(r"(.{1,90}?)\s?(?:=|:(?!\d))\s*(\S.{0,120})")
+_KEY = re.compile(r"(.{1,90}?)(?:\s?=|\s?:(?!\d)|\s[–—-](?=\s[~≈+]?\d))\s*(\S.{0,120})")
 _VALUE = re.compile(r"\W{0,3}(?:about |around |avg |mean |up to )?\W{0,3}\d", re.I)
 _SIDES = re.compile(r"\b(?:vs|versus|against)\b", re.I)
 _MOST_WORDS = 9
@@ -205,20 +202,16 @@ def pairs(page: Sequence[str]) -> list[Table]:
         is_title = len(line) > _LINE or _TITLE.fullmatch(line)
         before, told = ("", []) if is_title else _pairs_of(_MARKER.sub("", line, count=1))
         if not told:
-            stated = _KEY.fullmatch(clean(_STAMP.sub("", line, count=1)))
-            if (
-                not is_title
-                and stated
-                and len(stated[2].split()) < 5
-                and len(stated[1].split()) < 4
-                and entries
-                and not begun
-            ):
+            text = clean(_STAMP.sub("", line, count=1))
+            stated = None if is_title or begun else _KEY.fullmatch(text)
+            if stated and len(stated[2].split()) < 5 and len(stated[1].split()) < 4:
                 entries[-1].cells.setdefault(stated[1], stated[2])
                 continue
             others.append(line)
-            titles = [*titles[-2:], clean(_STAMP.sub("", line, count=1)).strip("-=#*: ")]
-            name, begun = ", ".join(title for title in titles if len(title) < 80) or titles[-1][:120], True
+            title = text.strip("-=#*: ")
+            titles = [] if any(num.unit in RESULTS for num in numbers(title)) else [*titles[-2:], title]
+            name = ", ".join(it for it in titles if len(it) < 80) or "".join(titles[-1:])[:120]
+            begun = True
             continue
         place, titles = f"line {number}", []
         for key, value in told:
@@ -281,24 +274,9 @@ def _units(value: str) -> list[str]:
     return [num.unit for num in numbers(value) if num.unit] if _is_value(value) else []
 
 
-_ITEM = re.compile(r"\s*(?:[-*•+]|\d{1,3}[.)])\s+(.{1,80}?)(?:[:：]|\s[–—-]\s|→|->)\s*(\S.{0,200})")
-
-
-def items(page: Sequence[str]) -> list[Table]:
-    """A list whose items are a name and numbers: `- draft 1: 65 tokens, 27.25 tok/s, 1.27x`."""
-    rows: list[Row] = []
-    for number, line in enumerate(page, start=1):
-        found = _ITEM.fullmatch(line[:_LINE].rstrip())
-        if found and is_number(value := clean(found[2])) and any(num.unit for num in numbers(value)):
-            rows.append((f"line {number}", [clean(found[1]), value]))
-    context = "\n".join(line for line in page if not _MARKER.match(line))[:_LINE]
-    used = {_number(place) for place, _ in rows}
-    return [Table([("", ["", "result"]), *rows], 1, "list", context, used=used)] if len(rows) > 1 else []
-
-
 # --- sentences -------------------------------------------------------------------------------------------------------
 
-_RATE = r"(?:(?:tokens?|toks?|t)(?:/| per )s\w*|tps|ms(?: ?/ ?tok(?:en)?)?)"
+_RATE = r"(?:(?:tokens?|toks?|t)(?:/| per )s\w*|tps|ms(?:(?: ?/ ?| per )tok(?:en)?)?)"
 _RANGES = re.compile(r"\b(?:rang\w+|var(?:y|ies|ied)|between|anywhere|fluctuat\w+|depend\w+)\b", re.I)
 _FROM_TO = re.compile(
     rf"(?:\bfrom|从|由)\s?(?:about |around |约)?([~≈]?\d[\d.,]{{0,9}})\s?({_RATE})?\s?(?:\([^()]{{0,60}}\))?\s?"
@@ -307,7 +285,9 @@ _FROM_TO = re.compile(
     re.I,
 )
 _APART = re.compile(
-    r"[,;)(]|\b(?:and|to|vs\.?|versus|from|but|against|compared (?:to|with)|while|whereas|over)\b|→|[，；而和]", re.I
+    r"[,;)(]|(?<=accepted):|\b(?:and|to|vs\.?|versus|from|but|against|compared (?:to|with)|while|whereas|over)\b"
+    r"|→|[，；而和]",
+    re.I,
 )
 _BREAK = re.compile(r"(?<=[a-z\d%)*])[.;!。；]\s+|(?<=[^\W\d_])\.\s+|\s—\s|\s;\s", re.I)
 _TOGETHER = re.compile(r"\s*(?:/|of|out of|of the|±|→|–|-|to)\s*|\s?(?:\w{1,12} )?\(", re.I)
@@ -386,6 +366,8 @@ def _numbers_of(piece: str) -> Iterator[tuple[str, str]]:
         # Words between two numbers belong to the first up to a comma or `vs`, then to the second.
         between = piece[end:start]
         cut = _APART.search(between) if index else None
+        if cut is None and index and _TOLD.search(between):
+            cut = re.search(r":\s*$", between)
         if cut is None and index and not re.search(r"[^\W\d_]", cuts[-1][1]):
             cut = _FOR.search(between)  # `1.9 accept length for draft 2`
         if index == 0:
@@ -396,23 +378,34 @@ def _numbers_of(piece: str) -> Iterator[tuple[str, str]]:
             cuts.append((between[: cut.start()], between[cut.end() :]))
         else:
             last = index == len(spans)
-            cuts.append((between if last else "", between if re.search(r"[^\W\d_]{2}", between) and not last else ""))
-    setting = ""
+            cuts.append(
+                (
+                    between if last else "",
+                    between if re.search(r"[^\W\d_]{2}|[\u3400-\u9fff]", between) and not last else "",
+                )
+            )
+    setting = words = ""
     for (start, end), (_, before), (after, _) in zip(spans, cuts, cuts[1:], strict=False):
         first = numbers(piece[start:end])[0]
         is_speed = first.unit in {"rate", "ms"} and setting
-        if not re.search(r"[^\W\d_]", before if is_speed else before + after) and first.unit in RESULTS:
+        own = _IN.sub("", before) + ("" if is_speed else after)
+        if not re.search(r"[^\W\d_]", own) and piece[:start].rstrip().endswith("(") and _TOLD.search(words):
+            before = words
+        elif not re.search(r"[^\W\d_]", own) and first.unit:
             # `MTP n=4 41 t/s`, `MTP (n=4) 41 t/s`: both numbers are of MTP.
             aside = _ASIDE.search(piece[max(0, start - 200) : start])
-            before = NUMBER.split(aside[1])[-1] if aside else setting
-        setting = "" if first.unit else before
+            before = NUMBER.split(aside[1])[-1] if aside else f"{setting} {before}"
+        setting = "" if first.unit in RESULTS else before
         if len(before) > _AROUND:
             before = before[-_AROUND:].partition(" ")[2]
-        words = re.sub(r"[,:()]", " ", f"{before} {after[:40]}")
-        yield " ".join(words.split()).rstrip(" ."), piece[start:end].strip()
+        words = " ".join(re.sub(r"[,:()]", " ", f"{before} {after[:40]}").split()).rstrip(" .")
+        yield words, piece[start:end].strip()
 
 
-_ASIDE = re.compile(r"([^(),;]{1,60})\([^()]{0,100}\)\s?$")
+_ASIDE = re.compile(r"([^(),;]{1,60})\([^()]{0,100}\)\s?:?\s?$")
+_TOLD = re.compile(r"accept|faster|slower|speed-?up", re.I)
+"""Words of a number that speak of one in brackets behind it, too, and end what is told of it."""
+_IN = re.compile(r"\b(?:in|at)\b")
 
 
 def _alone_in_bracket(piece: str, found: re.Match[str]) -> bool:

@@ -71,7 +71,7 @@ class Meaning:
     """Nats below the best candidate."""
     scale: float = 1.0
     basis: str = ""
-    """Of a speedup: `rate` of decoding or `time` of the whole run."""
+    """Of a speedup: `rate` of decoding or `time` of the whole run; of a draft length: `block`, one more than that."""
     points: float = 0.0
     """Evidence in the heading as such, for choosing between a grid and the grid on its side."""
 
@@ -249,7 +249,7 @@ def in_english(text: str) -> str:
 @lru_cache(maxsize=4096)
 def norm(text: str) -> str:
     """A heading in one spelling: lower case, units as words, Chinese words in English."""
-    text = in_english(text[:_LIMIT]).lower().replace("_", " ").replace("‐", "-")
+    text = re.sub(r"_|‐|(?<=[a-z]{3})-(?=[a-z])", " ", in_english(text[:_LIMIT]).lower())
     for pattern, spelling in load().spellings:
         text = pattern.sub(spelling, text)
     return " ".join(text.split())
@@ -260,6 +260,7 @@ def side_of(text: str) -> str:
     """What words say of the side: `base`, `sd` or nothing."""
     sides = load().patterns
     text = sides["versus"].sub(" ", in_english(text[: 4 * _LIMIT]).replace("_", " "))
+    text = " ".join(text.split())
     text = re.sub(r"\bvanilla (?:sd|spec\w*)", "sd", text, flags=re.I)
     text = re.sub(r"\bspec\w* (?:decoding )?(?:off|none|no)\b", "baseline", text, flags=re.I)
     text = re.sub(r"--spec-type\s+none", "off", text)
@@ -345,6 +346,9 @@ def name_of(meaning: Meaning) -> str:
 
 # --- streams ----------------------------------------------------------------------------------------------------------
 
+_OF_NAMES = {"target", "quant", "device", "engine"}
+"""Columns whose numbers are parts of names: `14B Q4_K_M`."""
+
 
 def streams_of(grid: Grid, chosen: Mapping[str, str] | None = None) -> list[Stream]:
     """The numbers of a grid in streams with their candidates; `chosen` maps names of columns to canonical ones."""
@@ -354,7 +358,8 @@ def streams_of(grid: Grid, chosen: Mapping[str, str] | None = None) -> list[Stre
         cells = {r: row[at] for r, row in enumerate(grid.rows) if row[at] and not EMPTY.fullmatch(row[at])}
         numeric = {r: numbers(cell) for r, cell in cells.items() if is_number(cell)}
         few = len(numeric) * 3 < len(cells) or (len(numeric) * 2 < len(cells) and len(numeric) < 2)
-        if not numeric or few:
+        named = known_column(heading)
+        if not numeric or few or (named is not None and named.name in _OF_NAMES and heading not in (chosen or {})):
             continue
         slots = _slots(numeric)
         for slot, values in slots.items():
@@ -362,7 +367,7 @@ def streams_of(grid: Grid, chosen: Mapping[str, str] | None = None) -> list[Stre
             name = (chosen or {}).get(column_name(heading, "" if own else slot))
             known = column_named(name) or column_named("condition") if name else canonical(heading) if own else None
             stream = Stream(at, slot, heading, values, scope_of(heading), own=own, known=known)
-            facts = Facts(stream, page, several=len(slots) > 1, nested=_nested(slots), factor="x" in slots)
+            facts = Facts(stream, page, slots=slots)
             stream.mean = load().patterns["mean"].search(facts.said) is not None
             stream.candidates = candidates(facts)
             out.append(stream)
@@ -373,6 +378,8 @@ def _slots(numeric: Mapping[int, list[Num]]) -> dict[str, dict[int, Num]]:
     """Place -> row -> number. A first number of another kind than the others' has a place of its own."""
     slots: dict[str, dict[int, Num]] = {}
     firsts = [found[0].unit for found in numeric.values() if found[0].unit]
+    seconds = {num.unit for found in numeric.values() for num in found[1:]} - {""}
+    plain = any(not found[0].unit for found in numeric.values())
     usual = max(dict.fromkeys(firsts), key=lambda unit: (firsts.count(unit), unit == "rate")) if firsts else ""
     for r, found in numeric.items():
         seen: dict[str, int] = {}
@@ -382,6 +389,8 @@ def _slots(numeric: Mapping[int, list[Num]]) -> dict[str, dict[int, Num]]:
             if n == 0 and num.role not in {"num", "before"}:
                 apart = num.unit not in {"", usual} and {num.unit, usual} & {"rate", "ms", "size", "mspt"}
                 kind = f"first {num.unit}" if apart else "first"
+                if plain and num.unit in seconds:
+                    kind = num.unit  # `60%` below `180 (60%)`
             seen[kind] = seen.get(kind, 0) + 1
             slots.setdefault(kind if seen[kind] == 1 else f"{kind}{seen[kind]}", {})[r] = num
     return slots
@@ -409,13 +418,17 @@ class Page:
     """What the streams of a grid share."""
 
     def __init__(self, grid: Grid) -> None:
-        self.kind = grid.kind
+        self.kind = grid.kind.partition(" ")[0]
         self.above = f"{norm(grid.context.rpartition(chr(10))[2][-_LIMIT:])} {norm(grid.head[0] if grid.head else '')}"
         words = [cell for row in grid.rows[:12] for cell in row if not is_number(cell)]
         self.words = " ".join([grid.context[-2000:], *words])
         self.rates = any("tokps" in norm(heading) for heading in grid.head)
+        first = (num.unit for row in grid.rows[:2] for cell in row[:64] for num in numbers(cell[:_LIMIT]))
+        self.speeds = self.rates or "rate" in first
         self.times = any(load().patterns["times"].search(norm(heading)) for heading in grid.head)
         self.rows = len(grid.rows)
+        cells = zip(grid.head[:64], grid.rows[0] if grid.rows else [], strict=False)
+        self.row = " ; ".join(f"{norm(heading)} {cell[:40]}" for heading, cell in cells)
         columns = range(len(grid.head))
         self.beside = " ; ".join(norm(heading) for heading in grid.head[:64])
         self.ones = any(all(re.fullmatch(r"1(\.0*)?x?", row[at]) for row in grid.rows) for at in columns)
@@ -424,9 +437,10 @@ class Page:
 class Facts:
     """What tests ask about a stream, by the names in `meanings.toml`."""
 
-    def __init__(self, stream: Stream, page: Page, *, several: bool, nested: bool, factor: bool) -> None:
+    def __init__(self, stream: Stream, page: Page, *, slots: Mapping[str, Mapping[int, Num]]) -> None:
         self.stream, self.page, self.slot, self.own = stream, page, stream.slot.rstrip("23456789"), stream.own
         self.second = not stream.own and self.slot not in {"den", "after"}
+        several, nested = len(slots) > 1, _nested(slots)
         values = list(stream.values.values())
         bracket = split_bracket(stream.heading)[1]
         self.heading = norm(stream.heading)
@@ -451,13 +465,16 @@ class Facts:
         self.signed = 2 * sum(num.signed for num in values) > len(values)
         self.any_signed = any(num.signed for num in values)
         self.constant = len(values) == page.rows and len({num.value for num in values}) == 1
-        self.factor = stream.own and factor
+        self.factor = stream.own and "x" in slots
         """Whether a factor stands behind it: `41 (1.78x)`."""
+        self.split = any(not num.value.is_integer() for num in slots.get("num", {}).values())
+        self.split &= all(num.value >= 2 for num in slots.get("den", {}).values())
+        """Whether it is of a mean: `1.9 of 3`."""
         self.negative = any(num.value < 0 for num in values)
         beside = side_of(self.words) if self.second else ""
         self.side = {"before": "base", "after": "sd"}.get(self.slot) or beside or side_of(stream.heading)
         self.above, self.rates, self.beside, self.times = page.above, page.rates, page.beside, page.times
-        self.prose = page.kind == "prose"
+        self.prose, self.row, self.speeds = page.kind == "prose", page.row, page.speeds
         known = known_column(stream.heading)
         name = re.sub(r"[^a-z0-9]+", "_", stream.heading[:_LIMIT].lower()).strip("_")
         self.label = name in load().conditions or (known is not None and known.kind == "text")
@@ -533,7 +550,7 @@ def candidates(facts: Facts) -> list[Meaning]:
     ranked = sorted(score.items(), key=lambda it: -it[1])[:4]
     top, sharp = ranked[0][1], load().sharp
     out = [
-        replace(form, points=min(points, 6.0))
+        replace(form, points=min(points, 2.0 if facts.bare else 6.0))
         for quantity, points in ranked
         if (points - top) * sharp >= -FARTHEST
         for form in forms(quantity, (points - top) * sharp, facts)

@@ -15,7 +15,8 @@ from itertools import combinations
 
 from specmeter.audit.equations import Equation, equations
 from specmeter.audit.read.grids import Grid, turned
-from specmeter.audit.read.meaning import IGNORE, Meaning, Stream, streams_of
+from specmeter.audit.read.laws import baseline_rows
+from specmeter.audit.read.meaning import IGNORE, TIMES, Meaning, Stream, streams_of
 from specmeter.audit.read.options import TableOptions
 from specmeter.audit.read.records import Frame, Reading, Record, Records
 
@@ -37,7 +38,7 @@ MOST_ROWS = 40
 """Rows that are looked at for evidence; longer tables are sampled."""
 MOST_RIVALS = 12
 _SHOWN = {"rate", "token_time", "wall_time", "decode_time", "speedup", "gain", "time_change", "relative", "acceptance",
-          "tau", "accepted_per_step", "drafted", "accepted", "position", "step_time", "steps_per_s"}  # fmt: skip
+          "tau", "accepted_per_step", "drafted", "accepted", "position", "step_time", "steps_per_s", "perplexity"}  # fmt: skip
 """Quantities of which a grid must have one to be a claim."""
 
 
@@ -87,6 +88,8 @@ class Understood:
 
     frame: Frame
     found: list[Scored]
+    other: Frame | None = None
+    """The grid the other way round, if it can lie so."""
 
     @property
     def best(self) -> Reading:
@@ -126,10 +129,16 @@ def understand(grid: Grid, options: TableOptions) -> Understood | None:
         streams = streams_of(way, options.columns)
         if streams:
             frame = Frame(way, streams)
+            if "base" not in frame.role:
+                for r in baseline_rows(frame):
+                    frame.role[r] = "base"
             found = search(frame)
             strength = explained(found[0], streams) + (0.6 if way is grid else 0.0)
             tried.append((strength, Understood(frame, found)))
-    return max(tried, key=lambda it: it[0])[1] if tried else None
+    tried.sort(key=lambda it: -it[0])
+    for _, other in tried[1:]:
+        tried[0][1].other = other.frame
+    return tried[0][1] if tried else None
 
 
 def explained(scored: Scored, streams: Sequence[Stream]) -> float:
@@ -230,6 +239,7 @@ def weigh(frame: Frame, reading: Reading, rows: Sequence[int] | None = None) -> 
     return scored
 
 
+_RESULTS = {"speedup", "gain", "token_time", "decode_time", "wall_time", "time_change"}
 _SAYS_RUN = re.compile(r"median|average|run|\d", re.I)
 
 
@@ -242,10 +252,16 @@ def fit(reading: Reading, frame: Frame) -> float:
     for meaning in reading:
         if meaning.quantity == "speedup" and meaning.basis == "rate" and not decoding and "wall_time" in quantities:
             nats -= 6.0
-    mixed = [("wall_time", "base"), ("decode_time", "")], [("decode_time", "base"), ("wall_time", "")]
-    mixed += [("decode_time", "base"), ("wall_time", "sd")], [("wall_time", "base"), ("decode_time", "sd")]
-    if any(sides.issuperset(pair) for pair in mixed):
-        nats -= 5.0
+    drafted = [frame.middle[i] for i, meaning in enumerate(reading) if meaning.quantity == "drafted"]
+    if drafted and any(
+        meaning.quantity == "accepted" and frame.middle[i] > 10 * max(drafted) for i, meaning in enumerate(reading)
+    ):
+        nats -= 6.0  # it is a draft length
+    if "draft_rate" in quantities and not sides & {("rate", ""), ("rate", "sd")} and not quantities & _RESULTS:
+        nats -= 4.0  # a draft model's speed alone is no result
+    plain, own = ({it for it, side in sides if it in TIMES and (side == "base") is base} for base in (True, False))
+    if plain and own and not plain & own:
+        nats -= 5.0  # times of two kinds
     rates = [
         stream.scope
         for stream, meaning in zip(streams, reading, strict=True)

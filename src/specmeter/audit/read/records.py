@@ -7,7 +7,7 @@ they give a range and no mean: a mean over short and long contexts is the baseli
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Literal
@@ -15,7 +15,7 @@ from typing import Literal
 from specmeter.audit.claim import Range, draft_lengths, drafts_of_vllm
 from specmeter.audit.read.cells import EMPTY, is_number, numbers
 from specmeter.audit.read.grids import Grid
-from specmeter.audit.read.meaning import COUNTS, IGNORE, Meaning, Stream, known_column, norm, side_of
+from specmeter.audit.read.meaning import COUNTS, IGNORE, Meaning, Stream, known_column, norm, requests_at_once, side_of
 
 Reading = tuple[Meaning, ...]
 """One meaning for each stream of a grid."""
@@ -51,14 +51,15 @@ _OF_PAIRS = {"num", "den", "before", "after"}
 
 _NO_METHOD = re.compile(
     r"prompt|task|dataset|model$|target|comment|note|workload|hardware|gpu|machine|parity|domain|category|reference"
-    r"|source|document",
+    r"|source|document|compared|baseline[ _](?:of|label)",
     re.I,
 )
 _METHOD = re.compile(r"method|config|mode|arm|setup|variant|strategy|spec|draft|^$|run|name|engine|label|metric", re.I)
-_LENGTHS = re.compile(r"len|τ|tau|per (?:step|round|cycle|pass|draft)|长度", re.I)
+_LENGTHS = re.compile(r"len|τ|tau|per (?:step|round|cycle|pass|draft)|accepted tokens?$|长度", re.I)
 _SLOWER = re.compile(r"long|slow|worse|less|fewer|lower", re.I)
 _BARE = re.compile(r"[-+]?[\d.,]+(?:[eE][-+]?\d+)?%?")
 _OVER = re.compile(r"\b(?:over|across|of) (?:all )?(?:prompts?|requests?|tasks?|samples?|datasets?|runs?)", re.I)
+_SWITCH = re.compile(r"off|no|none|false|0|disabled", re.I)
 _OF_PROMPT = re.compile(r"\bpp ?\d*\b|\bprefill\b|prompt (?:processing|eval)|\bttft\b", re.I)
 _MACHINE = re.compile(r"machine|device|gpu|hardware|card|chip|host", re.I)
 _BUSY = re.compile(r"\b(?:parallel|concurren\w+|batch(?:ed)?|np)\b", re.I)
@@ -158,7 +159,8 @@ class Frame:
 
     def _method_columns(self, sides: list[dict[int, str]]) -> list[int]:
         """Columns that say whether a row speculates."""
-        tells = [len(set(cells.values())) > 1 or len(self.grid.rows) == 1 for cells in self.words]
+        many = len(self.grid.rows)
+        tells = [len(set(it.values())) > 1 or len(it) < many or many == 1 for it in self.words]
         named = [c for c, cells in enumerate(sides) if cells and tells[c] and not _NO_METHOD.search(self.grid.head[c])]
         plain = [c for c in named if "base" in sides[c].values()]
         both = [c for c, cells in enumerate(sides) if {"base", "sd"} <= set(cells.values())]
@@ -257,12 +259,22 @@ class Records:
                 length = stream.values.get(r)
                 if length is not None and length.value == 0 and roles[r] != "sd":
                     roles[r] = "base"
-                elif length is not None and length.value > 0 and not self.frame.of_prompt[r] and roles[r] != "base":
-                    roles[r] = "sd"
+                elif length is not None and length.value > 0 and not self.frame.of_prompt[r]:
+                    roles[r] = "base" if roles[r] == "base" and not self._is_switch(r) else "sd"
                 elif length is None and not roles[r] and not self.frame.method:
                     cell = self.frame.grid.rows[r][stream.column]
                     roles[r] = "base" if EMPTY.fullmatch(cell) else ""
         return roles
+
+    def _is_switch(self, r: int) -> bool:
+        """Whether `off` in a row that drafts is the switch of something else."""
+        columns = [c for c in self.frame.method if r in self.frame.words[c]]
+        named = any(not _SWITCH.fullmatch(self.frame.words[c][r]) for c in columns)
+        accepts = any(
+            (share := self.frame.streams[i].values.get(r)) is not None and share.value > 0
+            for i in self.by.get("acceptance", [])
+        )
+        return accepts and not named and not any(_METHOD.search(self.frame.grid.head[c]) for c in columns)
 
     def _find_conditions(self, shared: _Shared) -> None:
         """Fill in the columns that a row and its baseline have in common, and those that name machines."""
@@ -272,6 +284,9 @@ class Records:
             for c, cells in self.frame.method_words.items()
             if cells and c not in self.frame.method and 2 * len(cells) > len(grid.rows)
         ]
+        if grid.kind in {"list", "keys"} and self.frame.method_words[0]:  # what stands above the rows
+            above = self.frame.method_words[0]
+            columns.append((0, {r: above.get(r, "") for r in range(len(grid.rows))}, False))
         for quantity in ("condition", "concurrency", "size"):
             for i in self.by.get(quantity, []):
                 if streams[i].own:
@@ -376,7 +391,8 @@ class Records:
         if own & everything:
             return len(own & scope) == max(len(own & other) for other in names) > 0
         shared = meaning.quantity in _SHARED or (meaning.quantity == "gamma" and self.frame.grid.kind == "prose")
-        return not shared or (not scope and frozenset[str]() in names)
+        loads = all(requests_at_once(heading) for heading in names.values())
+        return loads or not shared or (not scope and frozenset[str]() in names)
 
     # --- one record --------------------------------------------------------------------------------------------------
 
@@ -407,7 +423,7 @@ class Records:
         if quantity in COUNTS and float(num.value).is_integer() and num.hi - num.lo <= 1:
             return Range(num.value, num.value, num.value)
         low, high = sorted((num.lo * scale, num.hi * scale))
-        return Range(low, num.value * scale, high)
+        return Range(low, num.value / 100 if scale == 0.01 else num.value * scale, high)
 
     def _record(self, r: int, group: str, members: Sequence[int]) -> Record | None:
         frame, streams, reading = self.frame, self.frame.streams, self.reading
@@ -416,6 +432,7 @@ class Records:
             role = ""  # the columns say the sides
         record = Record(r, group, role, several=len(self.groups) > 1, tentative=role == "?")
         matched: list[int] | None = None
+        beside = {reading[i].quantity for i in members if reading[i].side == "base" and r in streams[i].values}
         for i in members:
             quantity, side = reading[i].quantity, reading[i].side
             if quantity in {IGNORE, "other_rate"}:
@@ -423,7 +440,7 @@ class Records:
             here = self._number(i, r)
             if here is not None and here.value <= 0 and quantity in _POSITIVE:
                 here = None
-            if quantity in OF_BASELINE and not side and role != "base" and not frame.of_prompt[r]:
+            if quantity in OF_BASELINE.keys() - beside and not side and role != "base" and not frame.of_prompt[r]:
                 matched = self.baselines(r) if matched is None else matched
                 self._take_baseline(record, i, matched)
             if here is not None:
@@ -433,6 +450,8 @@ class Records:
         if not record.known and not record.positions:
             return None
         record.apart = self._is_apart(record)
+        if role == "base" and drafts(record.known):
+            record.role = ""  # the baseline of a comparison of drafts
         if "gamma" not in record.known and role != "base":
             heading = " ".join(record.headings)
             alone = record.several and frame.grid.kind == "prose"  # of a sentence, its own part only
@@ -460,7 +479,7 @@ class Records:
         quantity = meaning.quantity
         if quantity in {"speedup", "gain", "time_change"}:
             if quantity == "gain":
-                here = Range(1 + here.low, 1 + here.value, 1 + here.high)
+                here = Range(1 + here.low, round(1 + here.value, 9), 1 + here.high)
             elif quantity == "time_change":
                 here = here.plus(-1) if meaning.scale == 1 else here  # a ratio of times
                 if here.low <= -1:
@@ -482,7 +501,9 @@ class Records:
                 name = stream.known.name
             if name is None:
                 return
-            if quantity == "accepted_per_step":
+            if quantity == "gamma" and meaning.basis == "block":  # a block that counts the target's own token
+                here = Range(here.low - 1, here.value - 1, here.high - 1)
+            elif quantity == "accepted_per_step":
                 here = Range(here.low + 1, here.value + 1, here.high + 1)
             if side == "base" and record.role == "base" and name in record.known:
                 return  # its own column says it
@@ -520,6 +541,14 @@ class Records:
             plain, own = cells.get(rows[0]), cells.get(record.row)
             if plain and own and plain != own:
                 record.elsewhere = plain, own
+
+
+def drafts(known: Mapping[str, Range]) -> bool:
+    """Whether numbers show that drafts were accepted."""
+    one = known.get("tau")
+    return (one is not None and one.low > 1.05) or any(
+        name in known and known[name].low > 0 for name in ("acceptance", "accepted")
+    )
 
 
 def _put(record: Record, name: str, value: Range, i: int, counts: Collection[str]) -> None:

@@ -16,6 +16,7 @@ from specmeter.audit.read.claims import claim_from
 from specmeter.audit.read.document import Importer, read_text
 from specmeter.audit.read.exact import exact_streams
 from specmeter.audit.read.grids import Grid, grids
+from specmeter.audit.read.laws import broken
 from specmeter.audit.read.meaning import IGNORE, known_column, name_of
 from specmeter.audit.read.options import TableOptions
 from specmeter.audit.read.readings import MOST_RIVALS, Scored, Understood, understand
@@ -72,6 +73,9 @@ def read_grid(grid: Grid, understood: Understood | None, path: Path) -> Iterator
     texts = _text_columns(frame)
     read_as = tuple(_read_as(understood))
     notes = _notes(understood)
+    against = {r: tuple(lines) for r, lines in broken(frame).items()}
+    if understood.other is not None:  # what the table shows the other way round
+        against[0] = (*against.get(0, ()), *(line for lines in broken(understood.other).values() for line in lines))
     every: dict[int, list[Claim]] = {}
     by_reading: dict[int, Records] = {}
 
@@ -85,6 +89,8 @@ def read_grid(grid: Grid, understood: Understood | None, path: Path) -> Iterator
             claim = claim_from(record, frame, row, source=str(path), row=where, notes=notes, kept=scored.laws_of(r))
             if _says_something(claim) or len(understood.found) == 1:
                 made.append(claim)
+        if made and r in against:
+            made[0] = made[0].model_copy(update={"against": against[r]})
         return made
 
     for r in range(len(frame.grid.rows)):
