@@ -8,9 +8,9 @@ from functools import cache
 from typing import Any
 
 from specmeter.audit.claim import Claim, Range, claim_of, drafts_of_vllm, family_by_name, mixture_of_experts
-from specmeter.audit.read.meaning import in_english, is_plain, known_column, norm, requests_at_once
+from specmeter.audit.read.meaning import in_english, is_plain, known_column, load, norm, requests_at_once
 from specmeter.audit.read.readings import OF_SPEEDUP
-from specmeter.audit.read.records import Frame, Record
+from specmeter.audit.read.records import Frame, Record, drafts
 from specmeter.messages import Message
 from specmeter.theory.catalogue import devices as catalogue
 
@@ -166,8 +166,8 @@ def _method(record: Record, texts: Mapping[str, str], label: str, context: str) 
     if record.role == "base":
         return "none"
     named = " ".join(in_english(texts.get("method", "")).lower().split())
-    if named and not is_plain(named):
-        return _METHODS.get(named, named)
+    if named:
+        return _METHODS.get(named, named) if not is_plain(named) else "none" if not drafts(record.known) else None
     for text in (label, record.group):
         if family_by_name(text) not in {"unknown", "none"}:
             return text.lower()
@@ -187,6 +187,10 @@ def _conditions(frame: Frame, record: Record, texts: Mapping[str, str]) -> dict[
         names_rows = len(set(cells.values())) == len(cells) or (column is not None and column.name in _NO_CONDITION)
         if r in cells and c not in frame.method and not names_rows:
             found.setdefault(frame.grid.head[c][:40] or "row", cells[r])
+    settings = {it.column for it in frame.streams if it.own and it.candidates[0].quantity == "condition"}
+    for c, head in enumerate(frame.grid.head):
+        if frame.grid.rows[r][c] and (c in settings or head in load().conditions):
+            found.setdefault(head[:40], frame.grid.rows[r][c])
     if r < len(frame.grid.sections) and frame.grid.sections[r]:
         found["section"] = frame.grid.sections[r]
     if record.group:

@@ -432,6 +432,7 @@ class Records:
             role = ""  # the columns say the sides
         record = Record(r, group, role, several=len(self.groups) > 1, tentative=role == "?")
         matched: list[int] | None = None
+        beside = {reading[i].quantity for i in members if reading[i].side == "base" and r in streams[i].values}
         for i in members:
             quantity, side = reading[i].quantity, reading[i].side
             if quantity in {IGNORE, "other_rate"}:
@@ -439,7 +440,7 @@ class Records:
             here = self._number(i, r)
             if here is not None and here.value <= 0 and quantity in _POSITIVE:
                 here = None
-            if quantity in OF_BASELINE and not side and role != "base" and not frame.of_prompt[r]:
+            if quantity in OF_BASELINE.keys() - beside and not side and role != "base" and not frame.of_prompt[r]:
                 matched = self.baselines(r) if matched is None else matched
                 self._take_baseline(record, i, matched)
             if here is not None:
@@ -449,7 +450,7 @@ class Records:
         if not record.known and not record.positions:
             return None
         record.apart = self._is_apart(record)
-        if role == "base" and _drafts(record.known):
+        if role == "base" and drafts(record.known):
             record.role = ""  # the baseline of a comparison of drafts
         if "gamma" not in record.known and role != "base":
             heading = " ".join(record.headings)
@@ -542,7 +543,7 @@ class Records:
                 record.elsewhere = plain, own
 
 
-def _drafts(known: Mapping[str, Range]) -> bool:
+def drafts(known: Mapping[str, Range]) -> bool:
     """Whether numbers show that drafts were accepted."""
     one = known.get("tau")
     return (one is not None and one.low > 1.05) or any(
