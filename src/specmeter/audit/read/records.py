@@ -77,8 +77,6 @@ _SIZES = re.compile(
 """Words of a label that say which model or load: a baseline has none of them that the row lacks."""
 _MANY = 2_000
 """Baselines up to which those with other gaps in their conditions are looked through."""
-UNSTEADY = 1.25
-"""Baselines that differ by more than this factor bound nothing."""
 
 
 @dataclass
@@ -108,8 +106,6 @@ class Record:
     """Whether nothing says that its baseline is its own but speedups in the other rows."""
     apart: bool = False
     """Whether its rates are of the whole row, and its speedup is of one data set: `math` beside `tok/s`."""
-    unsteady: bool = False
-    loads_differ: bool = False
     several: bool = False
     """Whether the row has other groups."""
 
@@ -458,10 +454,6 @@ class Records:
             length = next(iter(draft_lengths(heading)), None) if alone else frame.gamma_of(r, heading)
             if length:
                 record.known["gamma"] = Range(length, length, length)
-        loads = {number.value for i in self.by.get("concurrency", []) for b in self.shared.bases
-                 if (number := streams[i].values.get(b)) is not None}  # fmt: skip
-        own = record.known.get("concurrency")
-        record.loads_differ = bool(loads) and own is not None and own.value not in loads
         return record
 
     def _is_apart(self, record: Record) -> bool:
@@ -535,7 +527,6 @@ class Records:
         values = [it.value for it in found]
         record.known[name] = Range(low, sum(values) / len(values), high)
         record.origin[name] = i
-        record.unsteady |= max(values) > UNSTEADY * min(values)
         record.baselines = tuple(rows)
         for cells in self.shared.machines:
             plain, own = cells.get(rows[0]), cells.get(record.row)
