@@ -417,7 +417,7 @@ class Page:
         self.kind, self.rows = grid.kind, len(grid.rows)
         self.prose = grid.kind.startswith("prose")
         words = [cell for row in grid.rows[:12] for cell in row if not is_number(cell)]
-        self.words = " ".join([grid.context[-2000:], *words])
+        self.words = " ".join([grid.context[-2000:], *words])[:6000]
         head = [norm(heading) for heading in grid.head]
         self.above = " ".join([norm(grid.context.rpartition("\n")[2][-_LIMIT:]), *head[:1]])
         self.rates = any("tokps" in heading for heading in head)
