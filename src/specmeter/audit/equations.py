@@ -359,8 +359,20 @@ def _of_positions(row: _Row, positions: Sequence[Range]) -> Iterator[Equation]:
         yield row.equation("acceptance-of-positions", share, made, "acceptance", "positions")
 
 
+def _with_runs(row: _Row) -> _Row:
+    """The row with the times of whole runs that it implies: of the prompt, and of the tokens at its rates."""
+    prompt, count, known = row.get("prompt_ms"), row.get("predicted_n"), dict(row.known)
+    for side, rate in (("", "decode_rate"), ("baseline_", "baseline_rate")):
+        if prompt is not None and count is not None and rate in known and f"{side}wall_ms" not in known:
+            decode = known.get(f"{side}predicted_ms") or count.over(known[rate]).times(1e3)
+            known[f"{side}wall_ms"] = prompt.sum(decode)
+    return _Row(known, row.averaged, row.runs)
+
+
 def _of_speedup(row: _Row, speedup_of: str, elsewhere: str, busy: bool) -> Iterator[Equation]:
     speedup, ratios, of_run = row.get("speedup"), list[Equation](), None
+    if speedup is not None and "prompt_ms" in row.known:
+        row = _with_runs(row)
     for law, fast, slow in (
         ("speedup-of-rates", "decode_rate", "baseline_rate"),
         ("speedup-of-token-times", "token_ms", "baseline_token_ms"),
