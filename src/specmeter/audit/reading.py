@@ -160,9 +160,12 @@ class RowDefaults:
     rounding: dict[str, float] = field(default_factory=dict[str, float])
 
     def complete(self, claim: Claim) -> Claim:
-        """The claim with what it lacked. A baseline is given nothing about drafting."""
+        """The claim and its rivals with what they lacked. A baseline is given nothing about drafting."""
         if claim.problem is not None:
             return claim
+        if claim.rivals:
+            rivals = tuple(tuple(map(self.complete, reading)) for reading in claim.rivals)
+            claim = claim.model_copy(update={"rivals": rivals})
         plain = claim.method == "none"
         missing = {
             name: value
@@ -319,7 +322,7 @@ class Audit:
             lacking = [name for name, values in guesses.items() if values[0] and getattr(claim, name) is None]
             for names in (*combinations(lacking, 1), *combinations(lacking, 2)):
                 given = (dict(zip(names, values, strict=True)) for values in product(*(guesses[it] for it in names)))
-                if all(self._decides(claim.model_copy(update=numbers)) for numbers in given):
+                if all(self._decides(RowDefaults({**numbers}).complete(claim)) for numbers in given):
                     found[names] += 1
                     break
         return dict(found)

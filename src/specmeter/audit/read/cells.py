@@ -255,6 +255,8 @@ _ASIDE = re.compile(
     r"\([^()]*\)|mean|median|avg|average|accept\w*|acc\b|weighted|worse|better|faster|slower|narr\w*|code|prose|total"
     r"|pooled"
 )
+_NAME = re.compile(r"\d+ ?x [A-Z]|\d+[ -]?bits?\b")
+"""`2x RTX 4090`, `8-bit`."""
 _STRONG = frozenset({"rate", "x", "%"})
 
 
@@ -267,7 +269,7 @@ def is_number(text: str) -> bool:
         return False
     nums = numbers(text)
     before, after = text[: first.start()], text[first.end() :]
-    if not nums or re.fullmatch(r"\d+(?:\.\d+)?B", text):
+    if not nums or _NAME.match(text) or re.fullmatch(r"\d+(?:\.\d+)?B", text):
         return False  # `0.8B` is a model
     if nums[0].unit in {"big", "size"} and re.search(r"[A-Za-z]{2,}", after) and not re.match(r"\s*[(,;/]", after):
         return False

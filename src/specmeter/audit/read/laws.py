@@ -11,11 +11,11 @@ import math
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean, median
 from typing import NamedTuple
 
-from specmeter.audit.read.cells import Num, numbers
+from specmeter.audit.read.cells import Num
 from specmeter.audit.read.meaning import COUNTS, Stream, norm
 from specmeter.audit.read.records import Frame
 from specmeter.messages import Message, Value
@@ -28,6 +28,8 @@ FAR, POINT = 0.03, 0.01
 """Share by which a number misses at least, beyond rounding; of changes in percent, one point."""
 COARSE = 0.05
 """Rounding, as a share of a number, from which on it may agree with anything."""
+MEANS = 2e-3
+"""Share by which a mean of speedups differs from the ratio of means."""
 POOLED = 0.2
 """A mean that weighs its rows differs from the plain one of three or more by less than this share of their range."""
 MOST_STREAMS, MOST_SUMMARIES, MOST_LINES = 60, 30, 2
@@ -75,6 +77,8 @@ class Pair(NamedTuple):
     """Range in which it might lie without the law."""
     far: float
     """Distance beyond rounding from which on it contradicts the law."""
+    near: float = 1e-6
+    """Share up to which it keeps the law."""
 
     @property
     def gap(self) -> float:
@@ -83,7 +87,7 @@ class Pair(NamedTuple):
     @property
     def fits(self) -> bool:
         """Whether they agree; numbers may also be cut off instead of rounded."""
-        return self.gap <= (self.printed.high - self.printed.low) / 2 + 1e-6 * abs(self.given.high)
+        return self.gap <= (self.printed.high - self.printed.low) / 2 + self.near * abs(self.given.high)
 
     @property
     def chance(self) -> float:
@@ -108,7 +112,7 @@ def broken(frame: Frame) -> dict[int, list[Message]]:
     """Row -> what in it breaks a law that all other rows keep."""
     table = _Table(frame)
     found: dict[int, list[Message]] = {}
-    for laws in (table.derived, table.compared, table.summed_up, table.summing):
+    for laws in (table.derived, table.compared, table.summed_up, table.summing, table.outside):
         for row, line in laws():
             if len(lines := found.setdefault(row, [])) < MOST_LINES and line not in lines:
                 lines.append(line)
@@ -117,17 +121,17 @@ def broken(frame: Frame) -> dict[int, list[Message]]:
 
 def baseline_rows(frame: Frame) -> set[int]:
     """Rows with a speedup of exactly 1 to which the speedups of other rows refer."""
-    return {row for law in _Table(frame).over_baselines() for row in law.base.values() if row >= 0}
+    return {row for law in _Table(frame).over_baselines() for row in law.base.values()}
 
 
 class _Speedups(NamedTuple):
-    """A column of speedups over one speed for each group of rows."""
+    """A column of speedups over one row of each group."""
 
     target: int
     form: str
     base: dict[int, int]
-    """Row -> its baseline, -1 for a speed in the text above."""
-    terms: dict[int, tuple[Span, Span]]
+    """Row -> its baseline."""
+    terms: Mapping[int, tuple[Span, ...]]
     """Row -> what is divided by what."""
     pairs: dict[int, Pair]
 
@@ -175,7 +179,7 @@ class _Table:
                 for a in (a for a in terms_of if a != t):
                     for b in self._partners(form, printed, a) & terms_of[a] - {t}:
                         by = 1000.0 if form == "rate" and self.units[b] == "ms" else 1.0
-                        pairs = self._pairs(form, printed, by, a, b)
+                        pairs = self._pairs(form, printed, by, a, b, MEANS if self.told[t] else 1e-6)
                         odd = odd_one(pairs, attempts * (1 if self.told[t] else len(pairs)))
                         laws += [(odd, form, a, b, by, pairs)] if odd is not None else []
             if any(odd == KEPT for odd, *_ in laws):
@@ -229,25 +233,24 @@ class _Table:
         if self.likely[t] == "rate":
             yield "rate", spans
 
-    def _pairs(self, form: str, printed: Spans, by: float, a: int, b: int) -> dict[int, Pair]:
+    def _pairs(self, form: str, printed: Spans, by: float, a: int, b: int, near: float) -> dict[int, Pair]:
         """Nothing if more than one row misses, or if rounding is coarse."""
         pairs: dict[int, Pair] = {}
         left, right, fit = self.spans[a], self.spans[b], list[int]()
         for r, span in printed.items():
             if span.low > 0 and r in left and r in right:
                 given = left[r].plus(right[r]) if form == "sum" else left[r].over(right[r]).scaled(by)
-                pairs[r] = _pair(span, given, 0.0, form)
+                pairs[r] = _pair(span, given, form, near)
                 if pairs[r].fits:
                     fit.append(r)
                 elif len(pairs) > len(fit) + 1:
                     return {}
         if len(fit) < 2 or median((printed[r].high - printed[r].low) / printed[r].high for r in fit) > COARSE:
             return {}
-        middles = {r: math.log(sum(printed[r]) / 2) for r in fit}
-        spread = max(middles.values()) - min(middles.values())
+        spread = _spread(printed[r] for r in fit)
         # If one of the two gives as much alone, this is no law of both.
         for t, power in ((a, 1), (b, 1 if form == "sum" else -1)):
-            spread = min(spread, max(abs(power * math.log(sum(self.spans[t][r]) / 2) - middles[r]) for r in fit))
+            spread = min(spread, max(abs(power * _log(self.spans[t][r]) - _log(printed[r])) for r in fit))
         return {r: pair._replace(spread=spread * pair.given.high) for r, pair in pairs.items()}
 
     def _sums_up(self, t: int, row: int) -> bool:
@@ -258,33 +261,22 @@ class _Table:
     # --- speedups over one baseline ----------------------------------------------------------------------------------
 
     def over_baselines(self) -> Iterator[_Speedups]:
-        """Speedups over a row of the same group that has exactly 1, or over a speed in the text above."""
-        above = [it.value for it in numbers(self.grid.context) if it.value > 0][-20:]
+        """Speedups over a row of the same group that has exactly 1."""
         for t in (t for t in self.all if self.told[t] and t not in self.kept):
             for a in self.all:
                 kinds = [it.quantity for it in self.streams[a].candidates if it.quantity in _SPEEDS and it.prior > -4]
-                if a == t or not kinds or any(span.low <= 0 for span in self.spans[a].values()):
+                speeds = self.spans[a]
+                if a == t or not kinds or any(span.low <= 0 for span in speeds.values()):
                     continue
                 for form, column in self._forms(t):
-                    printed = {r: span for r, span in column.items() if r in self.spans[a] and span.low > 0}
-                    told = [(dict.fromkeys(printed, -1), it) for it in above] if len(printed) > 3 else []
-                    for base, speed in [*((it, 0.0) for it in self._ones(printed)), *told]:
-                        its = {r: self.spans[a].get(b, Span(speed, speed)) for r, b in base.items()}
-                        terms = {r: (self.spans[a][r], it) for r, it in its.items()}
-                        if kinds[0] != "rate":
-                            terms = {r: (it, mine) for r, (mine, it) in terms.items()}
-                        pairs = {
-                            r: _pair(printed[r], left.over(right), 0.0, form) for r, (left, right) in terms.items()
-                        }
-                        fit = [
-                            r for r, pair in pairs.items() if pair.fits and not pair.given.low <= 1 <= pair.given.high
-                        ]
-                        if len(fit) < max(1, min(2, len(pairs))) or sum(not pair.fits for pair in pairs.values()) > 1:
-                            continue
-                        middles = [math.log(sum(printed[r]) / 2) for r in fit]
-                        spread = (max(middles) - min(middles)) / (len(told) if speed else 1)
-                        pairs = {r: pair._replace(spread=spread * pair.given.high) for r, pair in pairs.items()}
-                        if not speed or odd_one(pairs, 1) is not None:
+                    printed = {r: span for r, span in column.items() if r in speeds and span.low > 0}
+                    for base in self._ones(printed):
+                        terms = {r: (speeds[r], speeds[b])[:: 1 if kinds[0] == "rate" else -1] for r, b in base.items()}
+                        pairs = {r: _pair(printed[r], terms[r][0].over(terms[r][1]), form, MEANS) for r in base}
+                        fit = [r for r, it in pairs.items() if it.fits and not it.given.low <= 1 <= it.given.high]
+                        if len(fit) >= max(1, min(2, len(pairs))) and sum(not it.fits for it in pairs.values()) < 2:
+                            spread = _spread(printed[r] for r in fit)
+                            pairs = {r: it._replace(spread=spread * it.given.high) for r, it in pairs.items()}
                             yield _Speedups(t, form, base, terms, pairs)
                             break
 
@@ -306,23 +298,20 @@ class _Table:
         for odd, law in found:
             if odd is None or law.target in self.kept:
                 continue
-            others = {r for r in (*law.pairs, *law.base.values()) if r not in (odd, -1)}
+            others, base = {r for r in (*law.pairs, *law.base.values()) if r != odd}, self.grid.places[law.base[odd]]
             if not self._apart(odd, others):
                 left, right = (sum(it) / 2 for it in law.terms[odd])
-                base = law.base[odd]
-                said = {"left": left, "right": right, "rows": len(law.pairs) - 1}
-                said |= {"base": self.grid.places[base]} if base >= 0 else {}
-                yield self._line(
-                    "baseline" if base >= 0 else "above", law.form, law.target, odd, law.pairs[odd], **said
-                )
+                said = {"left": left, "right": right, "rows": len(law.pairs) - 1, "base": base}
+                yield self._line("baseline", law.form, law.target, odd, law.pairs[odd], **said)
 
     def _conditions(self) -> Iterator[Mapping[int, str]]:
         """Row -> section, text or setting, of each column that has them."""
         yield {r: text for r, text in enumerate(self.grid.sections) if text}
         yield from (cells for c, cells in enumerate(self.frame.words) if cells and c not in self.frame.method)
         for t in self.all:
-            if self.likely[t] in _SETTINGS:
-                yield {r: repr(it.value) for r, it in self.streams[t].values.items()}
+            values = self.streams[t].values
+            if self.likely[t] in _SETTINGS and all(it.value.is_integer() for it in values.values()):
+                yield {r: repr(it.value) for r, it in values.items()}
 
     def _apart(self, row: int, others: set[int]) -> bool:
         """Whether a row differs from the others in what they have in common, so that its baseline may differ too."""
@@ -388,6 +377,19 @@ class _Table:
                 pairs[t] = pair._replace(far=max(pair.far, pooled))
         return pairs
 
+    def outside(self) -> Iterator[tuple[int, Message]]:
+        """Numbers outside the interval that stands behind them in brackets."""
+        for stream in (it for it in self.streams if it.own):
+            mates = [it.values for it in self.streams if it.column == stream.column and it is not stream]
+            rows = [r for r in stream.values if all(r in it and it[r].bracket for it in mates)]
+            if len(rows) < 4 or len(mates) != 2 or any(mates[0][r].unit != mates[1][r].unit for r in rows):
+                continue
+            out = [r for r in rows if not mates[0][r].lo <= stream.values[r].value <= mates[1][r].hi]
+            if len(out) == 1:
+                low, high = (it[out[0]].value for it in mates)
+                said = {"name": _name(stream), "value": _shown(stream.values[out[0]]), "rows": len(rows) - 1}
+                yield out[0], Message("law.outside", low=low, high=high, **said)
+
 
 def _span(num: Num, count: bool) -> Span:
     """Whole counts are not rounded."""
@@ -395,10 +397,19 @@ def _span(num: Num, count: bool) -> Span:
     return Span(num.value, num.value) if exact else Span(num.lo, num.hi)
 
 
-def _pair(printed: Span, given: Span, spread: float, form: str) -> Pair:
-    """Of ratios: `spread` is that of their logarithms."""
+def _pair(printed: Span, given: Span, form: str, near: float) -> Pair:
     most = max(given.high, printed.high)
-    return Pair(printed, given, spread * given.high, POINT * max(1.0, most) if form in _CHANGES else FAR * most)
+    return Pair(printed, given, 0.0, POINT * max(1.0, most) if form in _CHANGES else FAR * most, near)
+
+
+def _log(span: Span) -> float:
+    return math.log(sum(span) / 2)
+
+
+def _spread(spans: Iterable[Span]) -> float:
+    """Range of their logarithms."""
+    logs = [_log(span) for span in spans]
+    return max(logs) - min(logs)
 
 
 def _is_one(printed: Span) -> bool:

@@ -432,6 +432,7 @@ class Page:
         self.rates = any("tokps" in norm(heading) for heading in grid.head)
         first = (num.unit for row in grid.rows[:2] for cell in row[:64] for num in numbers(cell[:_LIMIT]))
         self.speeds = self.rates or "rate" in first
+        self.speaks = any(load().patterns["speaks"].search(norm(heading)) for heading in grid.head)
         self.times = any(load().patterns["times"].search(norm(heading)) for heading in grid.head)
         self.rows = len(grid.rows)
         cells = zip(grid.head[:64], grid.rows[0] if grid.rows else [], strict=False)
@@ -482,6 +483,7 @@ class Facts:
         self.side = {"before": "base", "after": "sd"}.get(self.slot) or beside or side_of(stream.heading)
         self.above, self.rates, self.beside, self.times = page.above, page.rates, page.beside, page.times
         self.prose, self.row, self.speeds = page.kind == "prose", page.row, page.speeds
+        self.speaks, self.task = page.speaks, is_task(stream.heading) or re.match(r"\W*\d", stream.heading) is not None
         known = known_column(stream.heading)
         name = re.sub(r"[^a-z0-9]+", "_", stream.heading[:_LIMIT].lower()).strip("_")
         self.label = name in load().conditions or (known is not None and known.kind == "text")

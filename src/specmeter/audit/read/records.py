@@ -90,8 +90,6 @@ _BYTES = 1e6
 """Sizes from here on are in bytes."""
 _MANY = 2_000
 """Baselines up to which those with other gaps in their conditions are looked through."""
-UNSTEADY = 1.25
-"""Baselines that differ by more than this factor bound nothing."""
 
 
 @dataclass
@@ -121,8 +119,6 @@ class Record:
     """Whether nothing says that its baseline is its own but speedups in the other rows."""
     apart: bool = False
     """Whether its rates are of the whole row, and its speedup is of one data set: `math` beside `tok/s`."""
-    unsteady: bool = False
-    loads_differ: bool = False
     several: bool = False
     """Whether the row has other groups."""
 
@@ -469,6 +465,7 @@ class Records:
             role = ""  # the columns say the sides
         record = Record(r, group, role, several=len(self.groups) > 1, tentative=role == "?")
         matched: list[int] | None = None
+        beside = {reading[i].quantity for i in members if reading[i].side == "base" and r in streams[i].values}
         for i in members:
             quantity, side = reading[i].quantity, reading[i].side
             if quantity in {IGNORE, "other_rate"}:
@@ -476,7 +473,7 @@ class Records:
             here = self._number(i, r)
             if here is not None and here.value <= 0 and quantity in _POSITIVE:
                 here = None
-            if quantity in OF_BASELINE and not side and role != "base" and not frame.of_prompt[r]:
+            if quantity in OF_BASELINE.keys() - beside and not side and role != "base" and not frame.of_prompt[r]:
                 matched = self.baselines(r) if matched is None else matched
                 self._take_baseline(record, i, matched)
             if here is not None:
@@ -486,7 +483,7 @@ class Records:
         if not record.known and not record.positions:
             return None
         record.apart = self._is_apart(record)
-        if role == "base" and _drafts(record.known):
+        if role == "base" and drafts(record.known):
             record.role = ""  # the baseline of a comparison of drafts
         if "gamma" not in record.known and role != "base":
             heading = " ".join(record.headings)
@@ -494,10 +491,6 @@ class Records:
             length = next(iter(draft_lengths(heading)), None) if alone else frame.gamma_of(r, heading)
             if length:
                 record.known["gamma"] = Range(length, length, length)
-        loads = {number.value for i in self.by.get("concurrency", []) for b in self.shared.bases
-                 if (number := streams[i].values.get(b)) is not None}  # fmt: skip
-        own = record.known.get("concurrency")
-        record.loads_differ = bool(loads) and own is not None and own.value not in loads
         return record
 
     def _is_apart(self, record: Record) -> bool:
@@ -571,7 +564,6 @@ class Records:
         values = [it.value for it in found]
         record.known[name] = Range(low, sum(values) / len(values), high)
         record.origin[name] = i
-        record.unsteady |= max(values) > UNSTEADY * min(values)
         record.baselines = tuple(rows)
         for cells in self.shared.machines:
             plain, own = cells.get(rows[0]), cells.get(record.row)
@@ -579,7 +571,7 @@ class Records:
                 record.elsewhere = plain, own
 
 
-def _drafts(known: Mapping[str, Range]) -> bool:
+def drafts(known: Mapping[str, Range]) -> bool:
     """Whether numbers show that drafts were accepted."""
     one = known.get("tau")
     return (one is not None and one.low > 1.05) or any(
