@@ -301,7 +301,6 @@ def test_unknown_columns_are_listed(tmp_path: Path) -> None:
     [
         (b"", "is empty", "results"),
         (b"  \n\n", "is empty", "results"),
-        (b"PPL,note\n11.0,good\n", "no column is understood", "--column HEADING=MEANING"),
         (b"target,draft\nx,y\n", "no column is understood", "--column HEADING=MEANING"),
         (b"speedup\n1.2\xff\n", "not UTF-8 text (byte 0xff at position 11)", "UTF-8"),
         (b"speedup\n1.2\0\n", "NUL bytes", "CSV"),
@@ -431,8 +430,3 @@ def test_a_window_that_does_not_exist_is_a_problem_of_its_row(tmp_path: Path) ->
     first, second = claims("tok/s,rate_window\n50.0,all tokens\n50.0,a while\n", tmp_path)
     assert first.problem is None
     assert second.problem == Message("unread.value", name="window", value="a while")
-
-
-def test_perplexities_alone_are_not_results(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no column is understood"):
-        claims("model,ppl\nbig,11.05\n", tmp_path)

@@ -486,6 +486,7 @@ class Facts:
         self.speaks, self.task = page.speaks, is_task(stream.heading) or re.match(r"\W*\d", stream.heading) is not None
         known = known_column(stream.heading)
         name = re.sub(r"[^a-z0-9]+", "_", stream.heading[:_LIMIT].lower()).strip("_")
+        self.load = requests_at_once(stream.heading) is not None
         self.label = name in load().conditions or (known is not None and known.kind == "text")
         """The heading is that of a column of words."""
         self.ones = page.ones and 0.2 < self.middle < 12
