@@ -41,7 +41,8 @@ MOST_ROWS = 24
 """Rows that are looked at for evidence; longer tables are sampled."""
 MOST_RIVALS = 12
 _SHOWN = {"rate", "token_time", "wall_time", "decode_time", "speedup", "gain", "time_change", "relative", "acceptance",
-          "tau", "accepted_per_step", "drafted", "accepted", "position", "step_time", "steps_per_s", "perplexity"}  # fmt: skip
+          "tau", "accepted_per_step", "drafted", "accepted", "position", "step_time", "steps_per_s",
+          "perplexity"}  # fmt: skip
 """Quantities of which a grid must have one to be a claim."""
 
 
