@@ -321,7 +321,7 @@ class Audit:
             lacking = [name for name, values in guesses.items() if values[0] and getattr(claim, name) is None]
             for names in (*combinations(lacking, 1), *combinations(lacking, 2)):
                 given = (dict(zip(names, values, strict=True)) for values in product(*(guesses[it] for it in names)))
-                if all(self._decides(claim.model_copy(update=numbers)) for numbers in given):
+                if all(self._decides(RowDefaults({**numbers}).complete(claim)) for numbers in given):
                     found[names] += 1
                     break
         return dict(found)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -33,8 +33,11 @@ VERY_SHARP = 3.5
 _PLAIN = frozenset({"baseline_rate", "baseline_token_ms", "baseline_predicted_ms", "baseline_wall_ms"})
 UNLIKE = 25
 """Factor between typical numbers of two columns, above which they are hardly both rates."""
-MOST_READINGS = 160
-MOST_ROWS = 40
+MOST_SINGLE, MOST_PAIRS = 60, 30
+"""Readings that differ from the likeliest one in one and in two streams, at most."""
+_FARTHEST, _HOPELESS = -7.0, -9.0
+"""Nats of prior, and of all evidence, from which on a change is not tried together with others."""
+MOST_ROWS = 24
 """Rows that are looked at for evidence; longer tables are sampled."""
 MOST_RIVALS = 12
 _SHOWN = {"rate", "token_time", "wall_time", "decode_time", "speedup", "gain", "time_change", "relative", "acceptance",
@@ -164,34 +167,35 @@ def _is_mixed(stream: Stream) -> bool:
 
 
 def search(frame: Frame) -> list[Scored]:
-    """Readings that differ from the likeliest one in one or two streams, then a climb from the best of them."""
+    """The likeliest reading, all that differ in one stream, the most promising that differ in two, and a climb."""
     streams = frame.streams
     first = tuple(stream.candidates[0] for stream in streams)
-    count = len(frame.grid.rows)
-    step = max(1.0, count / MOST_ROWS)
-    rows = sorted({int(n * step) for n in range(min(count, MOST_ROWS))})
-    flips = [
-        (i, meaning, meaning.prior - first[i].prior)
-        for i, stream in enumerate(streams)
-        for meaning in stream.candidates[1:]
+    step = max(1.0, len(frame.grid.rows) / MOST_ROWS)
+    rows = sorted({int(n * step) for n in range(min(len(frame.grid.rows), MOST_ROWS))})
+    seen: dict[Reading, Scored] = {}
+
+    def total(changes: Mapping[int, Meaning], of: Reading = first) -> float:
+        reading = tuple(changes.get(i, meaning) for i, meaning in enumerate(of))
+        if reading not in seen:
+            seen[reading] = weigh(frame, reading, rows)
+        return seen[reading].total
+
+    start = total({})
+    flips = [(i, it, it.prior - first[i].prior) for i, stream in enumerate(streams) for it in stream.candidates[1:]]
+    flips = sorted(flips, key=lambda flip: -flip[2])[:MOST_SINGLE]
+    alone = [(i, it, cost, total({i: it}) - start) for i, it, cost in flips]
+    pairs = [
+        (gain + more, {i: one, j: other})
+        for (i, one, a, gain), (j, other, b, more) in combinations(alone, 2)
+        if i != j and a + b > _FARTHEST
     ]
-    options: list[tuple[float, Reading]] = [(0.0, first)]
-    options += [(cost, _changed(first, {i: meaning})) for i, meaning, cost in flips]
-    options += [
-        (a + b, _changed(first, {i: m, j: n}))
-        for (i, m, a), (j, n, b) in combinations(flips, 2)
-        if i != j and a + b > -7
-    ]
-    options.sort(key=lambda it: -it[0])
-    limit = max(25, min(MOST_READINGS, 4000 // max(1, len(rows))))
-    seen = {reading: weigh(frame, reading, rows) for _, reading in options[:limit]}
+    for _, changes in sorted(pairs, key=lambda pair: -pair[0])[:MOST_PAIRS]:
+        total(changes)
     top = max(seen.values(), key=lambda it: it.total)
     for _ in range(2):
-        for i, stream in enumerate(streams):
-            for meaning in stream.candidates:
-                reading = _changed(top.reading, {i: meaning})
-                if reading not in seen and len(seen) < limit + 80:
-                    seen[reading] = weigh(frame, reading, rows)
+        for i, it, _, gain in alone:
+            if gain > _HOPELESS and top.reading is not first:
+                total({i: it}, top.reading)
         better = max(seen.values(), key=lambda it: it.total)
         if better is top:
             break
@@ -210,10 +214,6 @@ def equations_of(record: Record, frame: Frame) -> Iterator[Equation]:
         chain=frame.chain[record.row],
         baseline=record.role == "base",
     )
-
-
-def _changed(reading: Reading, changes: dict[int, Meaning]) -> Reading:
-    return tuple(changes.get(i, meaning) for i, meaning in enumerate(reading))
 
 
 def weigh(frame: Frame, reading: Reading, rows: Sequence[int] | None = None) -> Scored:
