@@ -227,8 +227,8 @@ _MAY_BE_ZERO = frozenset({"accepted", "acceptance", "gamma", "prompt_n"})
 _SERVED = 1.6
 """Factor above the rate of its time per token from which on a rate is that of several requests, if nothing says so."""
 _FEW = 8
-_LENGTHS = range(2, 9)
-"""Draft lengths that an acceptance and a tau may show; of longer ones nearly every number is near a whole one."""
+_LONGEST = 8.5
+"""Draft length that an acceptance and a tau may show: nearly every longer one is near a whole number."""
 _SHORTER = 1.15
 """Factor by which drafts that end early may lower tau where the other rows' drafts have full length."""
 _ELSEWHERE = 1.08
@@ -335,7 +335,8 @@ def _of_shares(row: _Row) -> Iterator[Equation]:
             yield found
     elif gamma is None and tau.low > 1 and share.low > 0:
         length = tau.plus(-1).over(share)
-        if (whole := round(length.value)) in _LENGTHS:
+        if 1.5 < length.value < _LONGEST:
+            whole = round(length.value)
             yield row.equation(
                 "length-is-whole", length, Range(whole, whole, whole), "tau", "acceptance", tau=tau.value
             )
