@@ -182,11 +182,14 @@ def _number(found: re.Match[str], bracket: bool) -> Num:
         word = found.group().upper().replace("I", "")[-2:]
         by = _SIZE[word[0]] * (1.074 if found.group().upper().endswith("IB") else 1.0)
         value, half = value * by, half * by
-    if found["approx"]:
-        half += 0.05 * value
+    low = high = half
+    if found["approx"] in {"~", "≈"}:
+        low = high = half + 0.05 * value
+    elif found["approx"]:  # a limit
+        low, high = (value, half) if found["approx"] in {"<", "≤"} else (half, 9 * value)
     if found["sign"] in {"-", "–"}:
         value = -value
-    num = Num(value, value - half, value + half, unit, "", bracket, bool(found["sign"]))
+    num = Num(value, value - low, value + high, unit, "", bracket, bool(found["sign"]))
     return num.scaled(_SCALE[unit], "ms") if unit in _SCALE else num
 
 
@@ -254,8 +257,8 @@ _ASIDE = re.compile(
     r"\([^()]*\)|mean|median|avg|average|accept\w*|acc\b|weighted|worse|better|faster|slower|narr\w*|code|prose|total"
     r"|pooled"
 )
-NAME = re.compile(r"\d+ ?x [A-Z]|\d+[ -]?bits?\b")
-"""`2x RTX 4090`, `8-bit`."""
+NAME = re.compile(r"\d+ ?x [A-Z]|\d+[ -]?bits?\b|\d+(?:\.\d+)?B$")
+"""`2x RTX 4090`, `8-bit`, `0.8B`."""
 _STRONG = frozenset({"rate", "x", "%"})
 
 

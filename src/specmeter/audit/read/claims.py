@@ -7,7 +7,15 @@ from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any
 
-from specmeter.audit.claim import Claim, Range, claim_of, drafts_of_vllm, family_by_name, mixture_of_experts
+from specmeter.audit.claim import (
+    Claim,
+    Range,
+    claim_of,
+    drafts_of_vllm,
+    family_by_name,
+    least_certainty,
+    mixture_of_experts,
+)
 from specmeter.audit.read.meaning import in_english, is_plain, known_column, load, norm, requests_at_once
 from specmeter.audit.read.readings import OF_SPEEDUP
 from specmeter.audit.read.records import Frame, Record, drafts
@@ -41,6 +49,8 @@ _NAMED = re.compile(
     r"|draft model|tree)\b",
     re.I,
 )
+_SAMPLING = re.compile(r"greedy|(?:random |nucleus )?sampling|top-?[kp].*|beam.*|temp.*", re.I)
+"""Under `decoding`, a word of how tokens are chosen."""
 _SYNTHETIC = re.compile(
     r"(?:synth\w*|simulated|dummy|forced)[ _-](?:acc\w*|draft accept\w*)|acc\w*[ _](?:synth|simul)\w*", re.I
 )
@@ -73,6 +83,8 @@ def claim_from(record: Record, frame: Frame, texts: Mapping[str, str], **given: 
         fields["tree"] = True  # its steps are the depth of the tree
     if method == "none":
         fields.pop("gamma", None)
+    elif "p_min" not in fields and (least := least_certainty(said)) is not None:
+        fields["p_min"] = least
     if _SYNTHETIC.search(context) or _is_synthetic(frame, record.row):
         fields["synthetic"] = method != "none"
     window = texts.get("rate_window") or "unknown"
@@ -145,6 +157,8 @@ def _numbers(record: Record, frame: Frame, kept: Collection[str]) -> dict[str, A
     if walls[0] is not None and walls[1] is not None and not _SPEEDS & known.keys():
         known["speedup"] = walls[0].over(walls[1])
         record.speedup_of = "run"
+    if "predicted_n" in known and known["predicted_n"].high < 1:
+        known.pop("decode_rate", None)  # of a prompt
     fields: dict[str, Any] = {}
     rounding: dict[str, float] = {}
     for name, value in known.items():
@@ -181,7 +195,7 @@ def _method(record: Record, texts: Mapping[str, str], label: str, context: str) 
     if record.role == "base":
         return "none"
     named = " ".join(in_english(texts.get("method", "")).lower().split())
-    if named:
+    if named and not _SAMPLING.fullmatch(named):
         return _METHODS.get(named, named) if not is_plain(named) else "none" if not drafts(record.known) else None
     for text in (label, record.group):
         if family_by_name(text) not in {"unknown", "none"}:

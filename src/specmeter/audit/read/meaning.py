@@ -318,8 +318,12 @@ _RATE = re.compile(r"(?<![a-z])(?:toks?|tokens?|t)_(?:per_)?(?:s|sec|seconds?)(?
 
 def known_column(heading: str) -> Column | None:
     """The column of that name or alias, however it is written: of columns of text, and as evidence."""
-    words = re.findall(r"[a-z0-9αγτ.]+", in_english(heading[:_LIMIT]).lower())
-    return load().by_name.get(_RATE.sub("tps", "_".join(words)))
+    heading = heading[:_LIMIT].lower()
+    for text in (in_english(heading), re.sub(r"[\u3400-\u9fff]", "", heading)):
+        name = _RATE.sub("tps", "_".join(re.findall(r"[a-z0-9αγτ.]+", text)))
+        if (found := load().by_name.get(name)) is not None:
+            return found
+    return None
 
 
 def canonical(heading: str) -> Column | None:
@@ -354,6 +358,9 @@ def streams_of(grid: Grid, chosen: Mapping[str, str] | None = None) -> list[Stre
         cells = {r: row[at] for r, row in enumerate(grid.rows) if row[at] and not EMPTY.fullmatch(row[at])}
         numeric = {r: numbers(cell) for r, cell in cells.items() if is_number(cell)}
         few = len(numeric) * 3 < len(cells) or (len(numeric) * 2 < len(cells) and len(numeric) < 2)
+        few |= len(numeric) * 2 <= len(cells) and any(
+            len(cell.split()) > 2 and r not in numeric and not is_plain(cell) for r, cell in cells.items()
+        )  # sentences
         named = known_column(heading)
         if not numeric or few or (named is not None and named.name in _OF_NAMES and heading not in (chosen or {})):
             continue
@@ -474,6 +481,7 @@ class Facts:
         self.task = is_task(stream.heading) or re.match(r"\W*\d", stream.heading) is not None
         known = known_column(stream.heading)
         name = re.sub(r"[^a-z0-9]+", "_", stream.heading[:_LIMIT].lower()).strip("_")
+        self.load = requests_at_once(stream.heading) is not None
         self.label = name in load().conditions or (known is not None and known.kind == "text")
         """The heading is that of a column of words."""
         self.ones = page.ones and 0.2 < self.middle < 12
@@ -610,7 +618,9 @@ def _scales(quantity: str, facts: Facts) -> list[tuple[float, float]]:
         if texts["minutes"].search(facts.heading):
             return [(60000.0, 0.0)]
         seconds = texts["seconds"].search(facts.heading) and not texts["milliseconds"].search(facts.heading)
-        return [(1000.0 if seconds else 1.0, 0.0)]
+        if facts.unit or seconds or texts["milliseconds"].search(facts.heading):
+            return [(1000.0 if seconds else 1.0, 0.0)]
+        return [(1000.0, 0.0), (1.0, 0.7)] if facts.middle < 500 else [(1.0, 0.0), (1000.0, 1.0)]
     if quantity == "gain":
         return [(0.01, 0.0)]
     if quantity == "time_change":
@@ -625,5 +635,8 @@ def _scales(quantity: str, facts: Facts) -> list[tuple[float, float]]:
         in_cells = any(num.unit == "%" for num in facts.stream.values.values())
         if percent and not in_cells and facts.middle <= 1.0:
             return [(1.0, 0.0), (0.01, 2.0)] if quantity == "acceptance" else [(0.01, 0.0)]
-        return [(0.01 if percent or facts.middle > 1.3 else 1.0, 0.0)]
+        if percent or quantity == "position":
+            return [(0.01 if percent or facts.middle > 1.3 else 1.0, 0.0)]
+        fractions = [(1.0, 0.0 if facts.middle <= 1.3 else 2.0)] if facts.least <= 1.3 else []
+        return [(0.01, 0.0 if facts.middle > 1.3 else 2.0 if facts.middle < 0.3 else 3.0), *fractions]
     return [(1.0, 0.0)]
