@@ -7,7 +7,15 @@ from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any
 
-from specmeter.audit.claim import Claim, Range, claim_of, drafts_of_vllm, family_by_name, mixture_of_experts
+from specmeter.audit.claim import (
+    Claim,
+    Range,
+    claim_of,
+    drafts_of_vllm,
+    family_by_name,
+    least_certainty,
+    mixture_of_experts,
+)
 from specmeter.audit.read.meaning import in_english, is_plain, known_column, load, norm, requests_at_once
 from specmeter.audit.read.readings import OF_SPEEDUP
 from specmeter.audit.read.records import Frame, Record, drafts
@@ -75,6 +83,8 @@ def claim_from(record: Record, frame: Frame, texts: Mapping[str, str], **given: 
         fields["tree"] = True  # its steps are the depth of the tree
     if method == "none":
         fields.pop("gamma", None)
+    elif "p_min" not in fields and (least := least_certainty(said)) is not None:
+        fields["p_min"] = least
     if _SYNTHETIC.search(context) or _is_synthetic(frame, record.row):
         fields["synthetic"] = method != "none"
     window = texts.get("rate_window") or "unknown"
