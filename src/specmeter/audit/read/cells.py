@@ -257,8 +257,8 @@ _ASIDE = re.compile(
     r"\([^()]*\)|mean|median|avg|average|accept\w*|acc\b|weighted|worse|better|faster|slower|narr\w*|code|prose|total"
     r"|pooled"
 )
-NAME = re.compile(r"\d+ ?x [A-Z]|\d+[ -]?bits?\b|\d+(?:\.\d+)?B$")
-"""`2x RTX 4090`, `8-bit`, `0.8B`."""
+NAME = re.compile(r"\d+ ?x [A-Z]|\d+[ -]?bits?\b|\d+(?:\.\d+)?B$|\d{4}-\d\d-\d\d")
+"""`2x RTX 4090`, `8-bit`, `0.8B`, `2026-01-01`."""
 _STRONG = frozenset({"rate", "x", "%"})
 
 
