@@ -83,19 +83,12 @@ def cases(path: Path = LABELS) -> list[Case]:
     found: list[Case] = []
     for name, grid, labels in grids_of(path):
         page = Page(grid)
-        by_column: dict[int, list[str]] = {}
         streams = streams_of(grid)
-        for stream in streams:
-            by_column.setdefault(stream.column, []).append(stream.slot)
         for stream in streams:
             label = labels[stream.column].get(stream.slot)
             if label is None or stream.known is not None:
                 continue
-            several = len(by_column[stream.column]) > 1
-            nested = several and any(
-                num.bracket for it in streams if it.column == stream.column for num in it.values.values()
-            )
-            facts = Facts(stream, page, several=several, nested=nested)
+            facts = Facts(stream, page, slots={it.slot: it.values for it in streams if it.column == stream.column})
             held = evidence(facts)
             score = tally(held, allowed(facts, tally(held)))
             score.setdefault("ignore", 1.0)

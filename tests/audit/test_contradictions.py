@@ -223,6 +223,22 @@ def test_what_the_other_rows_keep_binds_this_one() -> None:
         assert ruled(**row | {"tau": tau}, kept=("tau-of-acceptance",)).contradictions == ()
 
 
+def test_acceptance_and_length_show_a_whole_number_of_drafts() -> None:
+    """1.0629 / 0.3543 = 3.00; the same with 1.6629 is 4.69."""
+    row = {"acceptance": 0.3543, "rounding": {"acceptance": 0.00005, "tau": 0.00005}, "kept": ("length-is-whole",)}
+    assert ruled(tau=2.0629, **row).contradictions == ()
+    assert [str(it) for it in ruled(tau=2.6629, **row).contradictions] == [
+        "tau = 2.663 with an acceptance of 0.3543 needs drafts of 4.693 tokens, where the other rows need a whole number"
+    ]
+
+
+def test_counters_over_the_time_of_the_run_are_the_rate() -> None:
+    """356,839 accepted + 839,040 / 8 of the target's own in 215 s are 2,148 tok/s."""
+    row = {"drafted": 839_040, "accepted": 356_839, "gamma": 8, "wall_ms": 214_950.0, "kept": ("rate-of-counts",)}
+    assert ruled(decode_rate=2148.4, **row).contradictions == ()
+    assert laws(ruled(decode_rate=2448.4, **row)) == ["rate-of-counts"]
+
+
 def test_a_mean_is_no_excuse_where_the_other_rows_keep_the_law() -> None:
     row = {"speedup": 1.7, "decode_rate": 60.0, "baseline_rate": 40.0, "averaged": ("decode_rate",), "tau": 3.0}
     assert ruled(**row).contradictions == ()

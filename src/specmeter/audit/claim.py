@@ -44,6 +44,9 @@ NOT_READ = "ignore"
 """The meaning of a column whose numbers say nothing about decoding, or nothing that is understood."""
 
 
+_SPEED = re.compile(r"(?<![a-z])(?:(?:tokens?|toks?|tk|t) ?(?:/|per|p) ?s(?:ec(?:ond)?)?\b|tps\b)", re.I)
+
+
 class ColumnRead(Record):
     """What the numbers of a column were taken for."""
 
@@ -64,6 +67,11 @@ class ColumnRead(Record):
     def is_read(self) -> bool:
         """Whether its numbers are used."""
         return self.meaning != NOT_READ
+
+    @property
+    def is_speed(self) -> bool:
+        """Whether its heading or cells say tokens per second."""
+        return "rate" in self.slot or (not self.slot and _SPEED.search(self.heading) is not None)
 
 
 def column_name(heading: str, slot: str = "") -> str:

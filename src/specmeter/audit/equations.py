@@ -28,8 +28,8 @@ class Law:
     """`far`, if one of the numbers is said to be a mean."""
     learned: bool = False
     """Whether rows may break it: it counts only in a table whose other rows keep it sharply (`Claim.kept`)."""
-    counts: bool = False
-    """Whether it ties counters, which are exact."""
+    weight: float = 1.0
+    """Of its evidence: more of counters, which are exact, less of what half of all numbers obey."""
 
 
 LAWS = {
@@ -38,12 +38,14 @@ LAWS = {
     "rate-of-load": Law(1.015, 1.06, 1.1, learned=True),
     "rate-of-time": Law(1.015, 1.06, 1.25),
     "rate-of-run": Law(1.015, 1.06, 1.25, learned=True),
+    "rate-of-counts": Law(1.015, 1.06, 1.25, learned=True),
     "token-time": Law(1.015, 1.06, 1.25),
     "rate-of-steps": Law(1.03, 1.12, 1.2),
-    "acceptance-of-counts": Law(1.0, 1.0, math.inf, counts=True),
-    "tau-of-counts": Law(1.012, 1.05, 1.28, counts=True),
+    "acceptance-of-counts": Law(1.0, 1.0, math.inf, weight=1.2),
+    "tau-of-counts": Law(1.012, 1.05, 1.28, weight=1.2),
     "tau-of-tokens": Law(1.03, 1.12, 1.28),
     "tau-of-acceptance": Law(1.015, 1.06, 1.1, learned=True),
+    "length-is-whole": Law(1.012, 1.03, 1.05, learned=True, weight=0.3),
     "tau-of-positions": Law(1.012, 1.05, 1.08),
     "acceptance-of-positions": Law(1.012, 1.06, 1.1),
     "positions-fall": Law(1.0, 1.03, 1.03),
@@ -107,7 +109,7 @@ class Equation(NamedTuple):
         width = 0.004 + self.gap - 1
         for side in (self.left, self.right):
             width += (side.high - side.low) / 2 / max(side.value, 1e-9)
-        return (1.2 if law.counts else 1.0) * max(0.0, min(4.5, -math.log(min(width, 1.0)) - 0.7))
+        return law.weight * max(0.0, min(4.5, -math.log(min(width, 1.0)) - 0.7))
 
     @property
     def line(self) -> Message:
@@ -150,11 +152,13 @@ def equations(
         yield from _of_rate(row, field, each, busy)
     if not busy or window == "with prompt":
         yield from _of_time(row, busy, window)
+    yield from _of_run(row)
     yield from _of_counts(row)
     if not busy:
         yield from _of_steps(row, baseline)
+    yield from _of_shares(row)
     if chain:
-        yield from _of_drafts(row, positions)
+        yield from _of_positions(row, positions)
     if not baseline:
         yield from _of_speedup(row, speedup_of, elsewhere, busy)
     elif (speedup := row.get("speedup")) is not None:
@@ -226,6 +230,8 @@ _MAY_BE_ZERO = frozenset({"accepted", "acceptance", "gamma", "prompt_n"})
 _SERVED = 1.6
 """Factor above the rate of its time per token from which on a rate is that of several requests, if nothing says so."""
 _FEW = 8
+_LENGTHS = range(2, 9)
+"""Draft lengths that an acceptance and a tau may show; of longer ones nearly every number is near a whole one."""
 _SHORTER = 1.15
 """Factor by which drafts that end early may lower tau where the other rows' drafts have full length."""
 _ELSEWHERE = 1.08
@@ -282,6 +288,15 @@ def _of_time(row: _Row, busy: bool, window: str) -> Iterator[Equation]:
     yield row.equation("rate-of-time", rate, made, *fields, **terms)
 
 
+def _of_run(row: _Row) -> Iterator[Equation]:
+    """The tokens that counters give, with a step for every gamma drafts, over the time of the whole run."""
+    fields = ("decode_rate", "accepted", "drafted", "gamma", "wall_ms")
+    rate, accepted, drafted, gamma, wall = (row.get(it) for it in fields)
+    if rate is None or accepted is None or drafted is None or gamma is None or wall is None or not gamma.value:
+        return
+    yield row.equation("rate-of-counts", rate, _per_s(accepted.sum(drafted.over(gamma)), wall), *fields)
+
+
 def _of_counts(row: _Row) -> Iterator[Equation]:
     accepted, drafted, steps, forwards = (row.get(it) for it in ("accepted", "drafted", "steps", "target_forwards"))
     share, tau, tokens = row.get("acceptance"), row.get("tau"), row.tokens()
@@ -311,13 +326,26 @@ def _of_steps(row: _Row, baseline: bool) -> Iterator[Equation]:
             yield row.equation("rate-of-steps", rate, made, "decode_rate", field, "tau", tau=tau.value, each=each)
 
 
-def _of_drafts(row: _Row, positions: Sequence[Range]) -> Iterator[Equation]:
+def _of_shares(row: _Row) -> Iterator[Equation]:
+    """Tokens per step by acceptance. Trees may keep it too, if gamma counts their nodes."""
     tau, share, gamma = row.get("tau"), row.get("acceptance"), row.get("gamma")
-    if tau is not None and share is not None and gamma is not None and gamma.value > 0:
+    if tau is None or share is None:
+        return
+    if gamma is not None and gamma.value > 0:
         made = share.by(gamma).plus(1)
         found = row.equation("tau-of-acceptance", tau, made, "tau", "acceptance", "gamma")
         if tau.low > made.high or not LAWS[found.law].near < found.gap <= _SHORTER:
             yield found
+    elif gamma is None and tau.low > 1 and share.low > 0:
+        length = tau.plus(-1).over(share)
+        if (whole := round(length.value)) in _LENGTHS:
+            yield row.equation(
+                "length-is-whole", length, Range(whole, whole, whole), "tau", "acceptance", tau=tau.value
+            )
+
+
+def _of_positions(row: _Row, positions: Sequence[Range]) -> Iterator[Equation]:
+    tau, share, gamma = row.get("tau"), row.get("acceptance"), row.get("gamma")
     if len(positions) < 2:
         return
     first, later = max(pairwise(positions), key=lambda pair: pair[1].low / max(pair[0].high, 1e-9))

@@ -438,7 +438,7 @@ _CELLS = "<tr><th>speedup<th>tau"
         (f"<table>{_CELLS}" + "<!--" * 50_000, "no table"),
         (f"<table>{_CELLS}<tr><td>" + "&lt;" * 100_000 + "<td>2</table>", None),
         (f"<table>{_CELLS}<tr><td rowspan=99999999>1.2<td>2" + "<tr><td>3" * 50 + "</table>", None),
-        ("<table><tr><th colspan=999999999>speedup<tr><td>1</table>", "two columns"),
+        ("<table><tr><th colspan=999999999>speedup<tr><td>1</table>", None),
         ("<table>" + "<tr>" + "<td colspan=1000>1" * 3_000 + "</table>", "cells"),
         ("<table><tr><td>" + "x" * 5_000_000 + "</table>", "MB"),
         (f"<table>{_CELLS}<tr><td>1<td>2</table>" * 501, "more than 500 tables"),

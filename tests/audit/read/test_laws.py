@@ -69,6 +69,14 @@ MEAN_COLUMN = """
 | C | 3.29x | 3.95x | 3.42x | 3.55x |
 | D | 2.49x | 3.17x | 3.02x | 2.89x |
 """
+INTERVALS = """
+| arm | delta % |
+|---|---|
+| n1 | +44.96 [+43.45, +46.54] |
+| n2 | +58.84 [+55.90, +61.89] |
+| n3 | +52.36 [+48.49, +56.55] |
+| n4 | +45.03 [+39.44, +50.73] |
+"""
 CHANGES = """
 | prompt | before | after | change |
 |---|---|---|---|
@@ -87,6 +95,7 @@ CHANGES = """
         (MEANS, "52.2%", "58.2%", "mean of 5 rows is 52.16"),
         (MEANS, "+24.4%", "+42.4%", "give +24.39%"),
         (MEAN_COLUMN, "| 3.73x", "| 4.13x", "mean of 3 columns is 3.733"),
+        (INTERVALS, "+58.84", "+68.84", "outside its own interval [55.9, 61.89]"),
         (CHANGES, "+34.4%", "+74.4%", "give +34.43%"),
     ],
 )

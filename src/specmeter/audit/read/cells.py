@@ -178,11 +178,14 @@ def _number(found: re.Match[str], bracket: bool) -> Num:
         word = found.group().upper().replace("I", "")[-2:]
         by = _SIZE[word[0]] * (1.074 if found.group().upper().endswith("IB") else 1.0)
         value, half = value * by, half * by
-    if found["approx"]:
-        half += 0.05 * value
+    low = high = half
+    if found["approx"] in {"~", "≈"}:
+        low = high = half + 0.05 * value
+    elif found["approx"]:  # a limit
+        low, high = (value, half) if found["approx"] in {"<", "≤"} else (half, 9 * value)
     if found["sign"] in {"-", "–"}:
         value = -value
-    num = Num(value, value - half, value + half, unit, "", bracket, bool(found["sign"]))
+    num = Num(value, value - low, value + high, unit, "", bracket, bool(found["sign"]))
     return num.scaled(_SCALE[unit], "ms") if unit in _SCALE else num
 
 
@@ -266,8 +269,8 @@ def is_number(text: str) -> bool:
         return False
     nums = numbers(text)
     before, after = text[: first.start()], text[first.end() :]
-    if not nums or _NAME.match(text):
-        return False
+    if not nums or _NAME.match(text) or re.fullmatch(r"\d+(?:\.\d+)?B", text):
+        return False  # `0.8B` is a model
     if nums[0].unit in {"big", "size"} and re.search(r"[A-Za-z]{2,}", after) and not re.match(r"\s*[(,;/]", after):
         return False
     trailing = re.findall(r"[A-Za-z]{2,}", NUMBER.sub(" ", _ASIDE.sub("", after)))

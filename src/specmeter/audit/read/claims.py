@@ -41,10 +41,14 @@ _NAMED = re.compile(
     r"|draft model|tree)\b",
     re.I,
 )
+_SAMPLING = re.compile(r"greedy|(?:random |nucleus )?sampling|top-?[kp].*|beam.*|temp.*", re.I)
+"""Under `decoding`, a word of how tokens are chosen."""
 _SYNTHETIC = re.compile(
     r"(?:synth\w*|simulated|dummy|forced)[ _-](?:acc\w*|draft accept\w*)|acc\w*[ _](?:synth|simul)\w*", re.I
 )
 _DEPTH = re.compile(r"num[-_ ]steps", re.I)
+_OF_POSITION = re.compile(r"\baccept\w* (?:rate )?is [^.|\n]{0,40}\bpos(?:ition|\.)? ?#?\d", re.I)
+"""A text that says that acceptance is that of one draft position."""
 _YES = re.compile(r"(?:1|true|yes|y|on)\b", re.I)
 _CPU = re.compile(r"\bcpu(?:-only)?\b|xeon|epyc|ryzen \d|threadripper", re.I)
 _POOLED = re.compile(r"\bpooled|aggregat|\boverall\b|\btotal\b", re.I)
@@ -91,8 +95,16 @@ def claim_from(record: Record, frame: Frame, texts: Mapping[str, str], **given: 
     device = texts.get("device") or _machine(said) or _machine(context)
     if (many := fields.pop("devices", None)) and device and many > 1:
         device = ", ".join([device] * min(64, int(many)))
+    its = _headings_of(record, frame, "decode_rate"), _headings_of(record, frame, "baseline_rate")
+    if record.baselines:
+        its = words, frame.label[record.baselines[0]]
+    own, plain = map(_machine, its)
     if record.elsewhere is not None:
         fields["baseline_device"], device = record.elsewhere
+    elif own and plain and own.lower() != plain.lower():
+        fields["baseline_device"], device = plain, own
+    if _OF_POSITION.search(context):
+        fields.pop("acceptance", None)
     draft = texts.get("draft")
     notes = [*given.pop("notes", ()), *_notes(record)]
     notes += [note.strip()[:_NOTE] for note in texts.get("claim_notes", "").split(" | ") if note.strip()]
@@ -105,6 +117,10 @@ def claim_from(record: Record, frame: Frame, texts: Mapping[str, str], **given: 
     )  # fmt: skip
 
 
+def _headings_of(record: Record, frame: Frame, name: str) -> str:
+    return frame.streams[record.origin[name]].heading if name in record.origin else ""
+
+
 def _numbers(record: Record, frame: Frame, kept: Collection[str]) -> dict[str, Any]:
     """Fields of a claim with their rounding."""
     streams = frame.streams
@@ -114,7 +130,8 @@ def _numbers(record: Record, frame: Frame, kept: Collection[str]) -> dict[str, A
     if record.apart and OF_SPEEDUP.isdisjoint(kept):
         known = {name: it for name, it in known.items() if name not in _OF_RATES and not name.startswith("baseline_")}
     known.pop("speedup_again", None)
-    known.pop("steps_per_s", None)
+    if (per_s := known.pop("steps_per_s", None)) is not None and "step_ms" not in known and per_s.low > 0:
+        known["step_ms"] = Range(1e3 / per_s.high, 1e3 / per_s.value, 1e3 / per_s.low)
     for plain, each, name in (
         (False, known.get("token_ms"), "decode_rate"),
         (True, known.pop("baseline_token_ms", None), "baseline_rate"),
@@ -130,6 +147,8 @@ def _numbers(record: Record, frame: Frame, kept: Collection[str]) -> dict[str, A
     if walls[0] is not None and walls[1] is not None and not _SPEEDS & known.keys():
         known["speedup"] = walls[0].over(walls[1])
         record.speedup_of = "run"
+    if "predicted_n" in known and known["predicted_n"].high < 1:
+        known.pop("decode_rate", None)  # of a prompt
     fields: dict[str, Any] = {}
     rounding: dict[str, float] = {}
     for name, value in known.items():
@@ -166,7 +185,7 @@ def _method(record: Record, texts: Mapping[str, str], label: str, context: str) 
     if record.role == "base":
         return "none"
     named = " ".join(in_english(texts.get("method", "")).lower().split())
-    if named:
+    if named and not _SAMPLING.fullmatch(named):
         return _METHODS.get(named, named) if not is_plain(named) else "none" if not drafts(record.known) else None
     for text in (label, record.group):
         if family_by_name(text) not in {"unknown", "none"}:

@@ -82,13 +82,6 @@ def csv_grids(text: str, path: Path) -> list[Grid]:
     return _built(_delimited(list(enumerate(text.split("\n"), start=1)), path), path)
 
 
-def has_table(head: str) -> bool:
-    """Whether a page that begins like this has a table that is marked as such."""
-    page = head.split("\n")
-    ruled = (line for number, line in enumerate(page) if _is_rule(line) and "|" in page[number - 1] and "|" in line)
-    return re.search(r"<table\b|\\begin\{(?:tabular|longtable|tblr)", head, re.I) is not None or any(ruled)
-
-
 def _line(grid: Grid) -> int:
     return int((re.search(r"\d{1,9}", [*grid.places, "0"][0]) or [0])[0])
 

@@ -112,7 +112,7 @@ def broken(frame: Frame) -> dict[int, list[Message]]:
     """Row -> what in it breaks a law that all other rows keep."""
     table = _Table(frame)
     found: dict[int, list[Message]] = {}
-    for laws in (table.derived, table.compared, table.summed_up, table.summing):
+    for laws in (table.derived, table.compared, table.summed_up, table.summing, table.outside):
         for row, line in laws():
             if len(lines := found.setdefault(row, [])) < MOST_LINES and line not in lines:
                 lines.append(line)
@@ -376,6 +376,19 @@ class _Table:
                 pooled = math.inf if kind == "mean" and len(rows) < 3 else POOLED * pair.spread
                 pairs[t] = pair._replace(far=max(pair.far, pooled))
         return pairs
+
+    def outside(self) -> Iterator[tuple[int, Message]]:
+        """Numbers outside the interval that stands behind them in brackets."""
+        for stream in (it for it in self.streams if it.own):
+            mates = [it.values for it in self.streams if it.column == stream.column and it is not stream]
+            rows = [r for r in stream.values if all(r in it and it[r].bracket for it in mates)]
+            if len(rows) < 4 or len(mates) != 2 or any(mates[0][r].unit != mates[1][r].unit for r in rows):
+                continue
+            out = [r for r in rows if not mates[0][r].lo <= stream.values[r].value <= mates[1][r].hi]
+            if len(out) == 1:
+                low, high = (it[out[0]].value for it in mates)
+                said = {"name": _name(stream), "value": _shown(stream.values[out[0]]), "rows": len(rows) - 1}
+                yield out[0], Message("law.outside", low=low, high=high, **said)
 
 
 def _span(num: Num, count: bool) -> Span:

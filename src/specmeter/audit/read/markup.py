@@ -1,7 +1,7 @@
 r"""Tables of pages in HTML or LaTeX.
 
 *HTML.* Only what stands between `<table` and `</table>` is looked at, a table within a cell as one of its own. The
-parser is that of the standard library: nothing is loaded or run, and HTML has no entities of its own that could grow.
+text is cut at its tags: nothing is loaded or run, and HTML has no entities of its own that could grow.
 `colspan` and `rowspan` are believed, up to the size of a table of results; scripts, styles, footnotes (`<sup>`) and
 crossed-out text (`<del>`) are left out.
 
@@ -13,10 +13,10 @@ depth and size are bounded. `\\` and `&` count only outside braces, so that `\ma
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Iterator
-from html.parser import HTMLParser
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from specmeter.audit.read.cells import MAX_CELLS, MAX_COLUMNS, MAX_ROWS, Row, Table, clean
 from specmeter.errors import UsageError
@@ -66,140 +66,96 @@ class _Spans:
 
 # --- HTML -------------------------------------------------------------------------------------------------------------
 
+_TOKEN = re.compile(r"<!--|-->|<(/?)([a-zA-Z][a-zA-Z0-9]{0,15})((?:\s[^<>]{0,2000})?)/?>?")
+_SPAN = re.compile(r"(col|row)span\s*=\s*[\"']?(\d{1,9})", re.I)
 _SKIPPED = frozenset({"script", "style", "sup", "del", "s", "template", "svg", "math", "button", "select"})
 _CELL = 2_000
 _HTML_DEPTH = 8
 """Tables within each other."""
-_TAG = re.compile(r"<(/?)(table|t[rdh])\b[^<>]{0,2000}>?", re.I)
-_NO_TAG = re.compile(r"<(?!/?[a-zA-Z][^<>]{0,2000}>)")
+
+
+@dataclass
+class _Open:
+    """A table that is being read."""
+
+    start: int
+    line: int
+    rows: list[tuple[str, list[tuple[list[str], int, int]], bool]] = field(default_factory=list[Any])
+    """(place, [(words, columns, rows)], whether all is `th` or in `thead`)"""
+    in_cell: bool = False
+    in_head: bool = False
+    length: int = 0
+    """Characters of the open cell."""
+
+    def begin(self, name: str, attributes: str, place: str) -> None:
+        """A row or a cell."""
+        if name == "tr" or not self.rows:
+            self.rows.append((place, [], True))
+        if name != "tr":
+            spans = {which.lower(): int(size) or 1 for which, size in _SPAN.findall(attributes)}
+            place, cells, is_head = self.rows[-1]
+            cells.append(([], min(spans.get("col", 1), MAX_COLUMNS), min(spans.get("row", 1), MAX_ROWS)))
+            self.rows[-1] = (place, cells, is_head and (name == "th" or self.in_head))
+        self.in_cell, self.length = name != "tr", 0
+
+    def say(self, words: str) -> None:
+        """Text, where a cell is open."""
+        if self.in_cell and self.length < _CELL:
+            self.rows[-1][1][-1][0].append(words[:_CELL])
+            self.length += len(words)
 
 
 def read_html(text: str, path: Path) -> Iterator[Table]:
-    """The tables of a page, those in the cells of others after them. Raises `UsageError` for one that is too large."""
-    starts, ends, closed = _tags(text)
-    if len(starts) > MAX_TABLES:
+    """The tables of a page. Raises `UsageError` for one that is too large."""
+    tables = sorted(_html_tables(text), key=lambda it: it[0].start)
+    if len(tables) > MAX_TABLES:
         raise UsageError(f"{path}: {_TOO_MANY}", fix="save the part with the results as a file of its own")
-    line, counted = 1, 0
-    for at in starts:
-        line, counted = line + text.count("\n", counted, at), at
-        end = closed.get(at)
-        if end is None:  # never closed: up to where any table is
-            after = bisect_left(ends, at)
-            end = ends[after] if after < len(ends) else len(text)
-        if end - at > MAX_TABLE:
-            why = f"the table at line {line} has more than {size(MAX_TABLE)}, or no end"
+    for begun, end in tables:
+        if end - begun.start > MAX_TABLE:
+            why = f"the table at line {begun.line} has more than {size(MAX_TABLE)}, or no end"
             raise UsageError(f"{path}: {why}", fix="save only this table, as CSV")
-        reader = _TableReader(line)
-        reader.feed(_only_tags(text[at:end]))
-        reader.close()
-        spans = _Spans(path, line)
-        for place, cells, _ in reader.lines:
-            spans.add(place, [("".join(words), *span) for words, span in cells], skip_held=True)
-        heads = next((n for n, (_, _, is_head) in enumerate(reader.lines) if not is_head), 0)
+        spans = _Spans(path, begun.line)
+        for place, cells, _ in begun.rows:
+            spans.add(place, [("".join(words), columns, rows) for words, columns, rows in cells], skip_held=True)
+        heads = next((number for number, (_, _, is_head) in enumerate(begun.rows) if not is_head), 0)
         rows = [(place, [clean(cell) for cell in cells]) for place, cells in spans.rows if cells]
-        above = clean(_TAG.sub(" ", text[max(0, at - _CELL) : at]).rpartition("<table")[2], _CELL)
-        yield Table(rows, heads, "html", above, spans=True)
+        above = text[max(0, begun.start - _CELL) : begun.start].rpartition("<table")[2].rpartition("</table>")[2]
+        yield Table(rows, heads, "html", clean(above, _CELL), spans=True)
 
 
-def _tags(text: str) -> tuple[list[int], list[int], dict[int, int]]:
-    """(where tables with rows start, at most `_HTML_DEPTH` within each other, where any ends, start -> its own end).
-
-    As in HTML, a table that begins outside a cell ends the one before it.
-    """
-    starts: list[int] = []
-    ends: list[int] = []
-    closed: dict[int, int] = {}
-    is_open: list[tuple[int, bool]] = []  # (start, whether in a cell)
-    rows: set[int] = set()
-    for tag in _TAG.finditer(text):
-        is_end, name = bool(tag.group(1)), tag.group(2).lower()
-        if name != "table":
-            if is_open:
-                rows.add(is_open[-1][0])
-                is_open[-1] = (is_open[-1][0], name != "tr" and not is_end)
-        elif is_end:
-            ends.append(tag.end())
-            if is_open:
-                closed[is_open.pop()[0]] = tag.end()
-        else:
-            if is_open and not is_open[-1][1]:
-                closed[is_open.pop()[0]] = tag.start()
-            if len(is_open) < _HTML_DEPTH:
-                starts.append(tag.start())
-            is_open.append((tag.start(), False))
-    return [start for start in starts if start in rows], ends, closed
-
-
-def _only_tags(fragment: str) -> str:
-    """The same without comments, and with every `<` that opens no tag as text: on broken markup the parser is slow."""
-    kept: list[str] = []
-    at = 0
-    while (start := fragment.find("<!--", at)) >= 0:
-        end = fragment.find("-->", start)
-        end = len(fragment) if end < 0 else end
-        kept += [fragment[at:start], "\n" * fragment.count("\n", start, end)]
-        at = end + 3
-    kept.append(fragment[at:])
-    return _NO_TAG.sub("&lt;", "".join(kept))
-
-
-class _TableReader(HTMLParser):
-    """Collects the rows of one table, those of tables in its cells aside."""
-
-    def __init__(self, line: int) -> None:
-        super().__init__(convert_charrefs=True)
-        self.lines: list[tuple[str, list[tuple[list[str], tuple[int, int]]], bool]] = []
-        """(place, [(words, (columns, rows))], whether all is `th` or in `thead`)"""
-        self._first = line
-        self._in_cell = self._in_head = False
-        self._skipped: list[str] = []
-        self._depth = self._length = 0
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "table":
-            self._depth += 1
-        elif self._depth > 1:
-            return
-        elif tag in _SKIPPED:
-            self._skipped.append(tag)
-        elif self._skipped:
-            return
-        elif tag == "tr" or (tag in {"td", "th"} and not self.lines):
-            self.lines.append((f"line {self._first + self.getpos()[0] - 1}", [], True))
-            self._in_cell = False
-        elif tag == "thead":
-            self._in_head = True
-        elif tag in {"br", "p", "div", "li"}:
-            self.handle_data(" ")
-        if tag in {"td", "th"}:
-            given = dict(attrs)
-            place, cells, is_head = self.lines[-1]
-            cells.append(([], (_span(given.get("colspan"), MAX_COLUMNS), _span(given.get("rowspan"), MAX_ROWS))))
-            self.lines[-1] = (place, cells, is_head and (tag == "th" or self._in_head))
-            self._in_cell, self._length = True, 0
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == "table":
-            self._depth -= 1
-        elif self._depth > 1:
-            return
-        elif tag in self._skipped:
-            while self._skipped and self._skipped.pop() != tag:
-                pass
-        elif tag in {"td", "th", "tr"} and not self._skipped:
-            self._in_cell = False
-        elif tag == "thead":
-            self._in_head = False
-
-    def handle_data(self, data: str) -> None:
-        if self._in_cell and self._depth < 2 and not self._skipped and self._length < _CELL:
-            self.lines[-1][1][-1][0].append(data[:_CELL])
-            self._length += len(data)
-
-
-def _span(text: str | None, most: int) -> int:
-    """A span as HTML gives it: 1 where it is missing or nonsense."""
-    return min(int(text), most) if text is not None and text.strip().isdecimal() and len(text) < 10 and int(text) else 1
+def _html_tables(text: str) -> Iterator[tuple[_Open, int]]:
+    """(table with rows, where it ends); as in HTML, one that begins outside a cell ends the one before it."""
+    is_open: list[_Open] = []
+    at, line = 0, 1
+    hidden = ""  # the tag, or the mark of comments, whose content is left out
+    for token in _TOKEN.finditer(text) if "<table" in text.lower() else ():
+        if is_open and not hidden:
+            is_open[-1].say(text[at : token.start()])
+        line, at = line + text.count("\n", at, token.start()), token.start()
+        name, ends = (token[2] or token[0]).lower(), bool(token[1])
+        line, at = line + text.count("\n", at, token.end()), token.end()
+        if hidden and name not in {"table", "tr", "td", "th"}:
+            hidden = "" if name == hidden and (ends or name == "-->") else hidden
+            continue
+        hidden = (
+            hidden if hidden == "-->" else "-->" if name == "<!--" else name if name in _SKIPPED and not ends else ""
+        )
+        if hidden or (name != "table" and not is_open):
+            continue
+        if name == "table":
+            if is_open and (ends or not is_open[-1].in_cell) and (last := is_open.pop()).rows:
+                yield last, at
+            if not ends and len(is_open) < _HTML_DEPTH:
+                is_open.append(_Open(token.start(), line))
+        elif name in {"tr", "td", "th"} and not ends:
+            is_open[-1].begin(name, token[3], f"line {line}")
+        elif name in {"tr", "td", "th"}:
+            is_open[-1].in_cell = False
+        elif name == "thead":
+            is_open[-1].in_head = not ends
+        elif name in {"br", "p", "div", "li"}:
+            is_open[-1].say(" ")
+    yield from ((table, len(text)) for table in is_open if table.rows)
 
 
 # --- LaTeX ------------------------------------------------------------------------------------------------------------
@@ -272,14 +228,14 @@ def _latex_rows(body: str, line: int, path: Path) -> tuple[list[Row], int]:
     body = re.sub(r"\\end\{(?:tabular|array)\}", "}", re.sub(r"\\begin\{(?:tabular|array)\}", "{", body))
     spans = _Spans(path, line)
     ruled: list[int] = []
-    for number, raw in _latex_lines(body, line, path):
-        if _RULED.search(raw) and spans.rows:
+    for number, cells in _latex_cells(body, line, path):
+        if _RULED.search(cells[0]) and spans.rows:
             ruled.append(len(spans.rows))
-        words = _LINES.sub(lambda rule: "\n" * rule.group().count("\n"), raw)
-        number += words[: len(words) - len(words.lstrip())].count("\n")
-        if words.strip():
-            cells = [_latex_cell(cell) for cell in _latex_cells(_LINES.sub(" ", raw))]
-            spans.add(f"line {number}", cells, skip_held=False)
+        words = _LINES.sub(lambda rule: "\n" * rule.group().count("\n"), cells[0])
+        cells[0] = _LINES.sub(" ", cells[0])
+        if any(cell.strip() for cell in cells):
+            place = f"line {number + words[: len(words) - len(words.lstrip())].count(chr(10))}"
+            spans.add(place, [_latex_cell(cell) for cell in cells], skip_held=False)
     return spans.rows, _ruled_headings(spans.rows, ruled)
 
 
@@ -305,34 +261,26 @@ def _without_arguments(body: str) -> str:
     return body
 
 
-def _latex_lines(body: str, line: int, path: Path) -> Iterator[tuple[int, str]]:
-    r"""(line, text) of each row: up to a `\\` outside braces."""
+def _latex_cells(body: str, line: int, path: Path) -> Iterator[tuple[int, list[str]]]:
+    r"""(line, cells) of each row: up to a `\\` outside braces."""
     depth = start = at = 0
+    first, cells = line, list[str]()
     while (mark := _MARK.search(body, at)) is not None:
-        at = mark.end()
-        if mark.group() == "\\tabularnewline" or (mark.group() == "\\\\" and depth == 0):
-            yield line, body[start : mark.start()]
-            skipped = _AFTER_ROW.match(body, at)
-            at = skipped.end() if skipped else at
-            line += body.count("\n", start, at)
-            start = at
-        elif mark.group() in "{}":
-            depth = max(0, depth + (1 if mark.group() == "{" else -1))
+        sign, at = mark.group(), mark.end()
+        if sign in "{}":
+            depth = max(0, depth + (1 if sign == "{" else -1))
             if depth > _BRACES:
                 where = line + body.count("\n", start, mark.start())
                 raise UsageError(f"{path}: line {where}: braces are nested too deeply", fix="save the table as CSV")
-    yield line, body[start:]
-
-
-def _latex_cells(row: str) -> Iterator[str]:
-    depth = start = 0
-    for mark in _MARK.finditer(row):
-        if mark.group() == "&" and depth == 0:
-            yield row[start : mark.start()]
-            start = mark.end()
-        elif mark.group() in "{}":
-            depth = max(0, depth + (1 if mark.group() == "{" else -1))
-    yield row[start:]
+        elif depth == 0 and sign in {"&", "\\\\", "\\tabularnewline"}:
+            cells.append(body[start : mark.start()])
+            if sign != "&":
+                yield first, cells
+                at = skipped.end() if (skipped := _AFTER_ROW.match(body, at)) else at
+            line += body.count("\n", start, at)
+            first, cells = (first, cells) if sign == "&" else (line, [])
+            start = at
+    yield first, [*cells, body[start:]]
 
 
 def _latex_cell(text: str) -> tuple[str, int, int]:

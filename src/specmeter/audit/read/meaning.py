@@ -7,6 +7,7 @@ decided here: the other rows decide between candidates (`readings`).
 
 from __future__ import annotations
 
+import operator
 import re
 import statistics
 import tomllib
@@ -107,11 +108,11 @@ Test = Callable[["Facts", frozenset[str]], bool]
 
 @dataclass(frozen=True)
 class Rule:
-    """Points that count where all tests hold."""
+    """Points that count where all tests hold and the pattern is found."""
 
     points: Mapping[str, float]
     tests: tuple[Test, ...] = ()
-    pattern: re.Pattern[str] | None = None
+    pattern: re.Pattern[str] = re.compile("")
     alone: bool = False
     """It takes the place of all evidence before it."""
 
@@ -121,10 +122,11 @@ class Form:
     """What a quantity may be on closer inspection, at a cost in nats."""
 
     quantity: str
-    basis: str
-    cost: float
-    sided: bool
     tests: tuple[Test, ...]
+    basis: str = ""
+    cost: float = 0.0
+    side: str | None = None
+    """Empty: none, whatever the heading says."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ class Book:
     words: tuple[Rule, ...]
     rules: tuple[Rule, ...]
     checks: tuple[Rule, ...]
-    forms: Mapping[str, tuple[Form, ...]]
+    forms: Mapping[str, list[Form]]
     units: Mapping[str, frozenset[str]]
     """Quantities that a unit allows."""
     heading_units: Mapping[str, re.Pattern[str]]
@@ -156,30 +158,32 @@ def _pattern(given: str | list[str]) -> re.Pattern[str]:
     return re.compile(given if isinstance(given, str) else "|".join(given), re.I)
 
 
+def _rule(given: Mapping[str, Any]) -> Rule:
+    return Rule(given["points"], _tests(given), _pattern(given.get("pattern", "")), given.get("alone", False))
+
+
 @lru_cache(maxsize=1)
 def load() -> Book:
     """The data, read once."""
     text = (resources.files("specmeter.audit.read") / "meanings.toml").read_text(encoding="utf-8")
     data: dict[str, Any] = tomllib.loads(text)
-    chinese = data["chinese"]
+    chinese, aliases = data["chinese"], data["aliases"]
     columns = tuple(
-        Column(name=name, aliases=tuple(data["aliases"].get(name, ())), **it) for name, it in data["columns"].items()
+        Column(name=it, aliases=tuple(aliases.get(it, ())), **data["columns"][it]) for it in data["columns"]
     )
-    forms: dict[str, tuple[Form, ...]] = {}
+    forms: dict[str, list[Form]] = {}
     for it in data["forms"]:
-        form = Form(
-            it.get("quantity", it["of"]), it.get("basis", ""), it.get("cost", 0.0), "side" not in it, _tests(it)
-        )
-        forms[it["of"]] = (*forms.get(it["of"], ()), form)
+        given = {name: value for name, value in it.items() if name not in {"of", "quantity", "when"}}
+        forms.setdefault(it["of"], []).append(Form(it.get("quantity", it["of"]), _tests(it), **given))
     return Book(
         columns=columns,
         by_name={alias: it for it in reversed(columns) for alias in (*it.aliases, it.name)},
         conditions=tuple(data["conditions"]),
-        words=tuple(Rule(it["points"], pattern=_pattern(it["pattern"])) for it in data["words"]),
-        rules=tuple(Rule(it["points"], _tests(it), alone=it.get("alone", False)) for it in data["rules"]),
-        checks=tuple(Rule(it["points"], _tests(it)) for it in data["checks"]),
+        words=tuple(map(_rule, data["words"])),
+        rules=tuple(map(_rule, data["rules"])),
+        checks=tuple(map(_rule, data["checks"])),
         forms=forms,
-        units={unit: frozenset({*allowed, IGNORE}) for unit, allowed in data["units"].items()},
+        units={unit: frozenset({*within, IGNORE}) for unit, within in data["units"].items()},
         heading_units={unit: _pattern(it) for unit, it in data["heading_units"].items()},
         spellings=tuple((_pattern(it["pattern"]), it["as"]) for it in data["spellings"]),
         patterns={name: _pattern(it) for name, it in data["patterns"].items()},
@@ -209,15 +213,12 @@ def _test(text: str) -> Test:
         return lambda _, named: rest in named
     if rest[:1] in {"<", ">"}:
         sign, limit = rest.split()
-        return lambda facts, _: _compare(getattr(facts, name), sign, float(limit))
+        compare = {">": operator.gt, "<": operator.lt, "<=": operator.le}[sign]
+        return lambda facts, _: compare(getattr(facts, name), float(limit))
     if rest and name in {"unit", "slot", "side"} and plain != "unit in cells":
         return lambda facts, _: getattr(facts, name) == rest
     attribute = plain.replace(" ", "_")
     return lambda facts, _: bool(getattr(facts, attribute))
-
-
-def _compare(value: float, sign: str, limit: float) -> bool:
-    return value > limit if sign == ">" else value < limit if sign == "<" else value <= limit
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
@@ -285,14 +286,9 @@ def requests_at_once(text: str) -> int | None:
     return None if found is None else int(found[1] or found[2])
 
 
-def is_overall(text: str) -> bool:
-    """Whether a group sums up the others: `Overall`, `Mean`."""
-    return load().patterns["overall"].search(text[:_LIMIT]) is not None
-
-
 def is_task(text: str) -> bool:
     """Whether a text names a data set, a task, or all of them together."""
-    return len(text) <= _LIMIT and (load().patterns["tasks"].search(text) is not None or is_overall(text))
+    return any(load().patterns[name].search(text[:_LIMIT]) is not None for name in ("tasks", "overall"))
 
 
 def scope_of(heading: str) -> frozenset[str]:
@@ -322,8 +318,12 @@ _RATE = re.compile(r"(?<![a-z])(?:toks?|tokens?|t)_(?:per_)?(?:s|sec|seconds?)(?
 
 def known_column(heading: str) -> Column | None:
     """The column of that name or alias, however it is written: of columns of text, and as evidence."""
-    words = re.findall(r"[a-z0-9αγτ.]+", in_english(heading[:_LIMIT]).lower())
-    return load().by_name.get(_RATE.sub("tps", "_".join(words)))
+    heading = heading[:_LIMIT].lower()
+    for text in (in_english(heading), re.sub(r"[\u3400-\u9fff]", "", heading)):
+        name = _RATE.sub("tps", "_".join(re.findall(r"[a-z0-9αγτ.]+", text)))
+        if (found := load().by_name.get(name)) is not None:
+            return found
+    return None
 
 
 def canonical(heading: str) -> Column | None:
@@ -358,6 +358,9 @@ def streams_of(grid: Grid, chosen: Mapping[str, str] | None = None) -> list[Stre
         cells = {r: row[at] for r, row in enumerate(grid.rows) if row[at] and not EMPTY.fullmatch(row[at])}
         numeric = {r: numbers(cell) for r, cell in cells.items() if is_number(cell)}
         few = len(numeric) * 3 < len(cells) or (len(numeric) * 2 < len(cells) and len(numeric) < 2)
+        few |= len(numeric) * 2 <= len(cells) and any(
+            len(cell.split()) > 2 and r not in numeric and not is_plain(cell) for r, cell in cells.items()
+        )  # sentences
         named = known_column(heading)
         if not numeric or few or (named is not None and named.name in _OF_NAMES and heading not in (chosen or {})):
             continue
@@ -418,19 +421,21 @@ class Page:
     """What the streams of a grid share."""
 
     def __init__(self, grid: Grid) -> None:
-        self.kind = grid.kind.partition(" ")[0]
-        self.above = f"{norm(grid.context.rpartition(chr(10))[2][-_LIMIT:])} {norm(grid.head[0] if grid.head else '')}"
+        self.kind, self.rows = grid.kind, len(grid.rows)
+        self.prose = grid.kind.startswith("prose")
         words = [cell for row in grid.rows[:12] for cell in row if not is_number(cell)]
-        self.words = " ".join([grid.context[-2000:], *words])
-        self.rates = any("tokps" in norm(heading) for heading in grid.head)
+        self.words = " ".join([grid.context[-2000:], *words])[:6000]
+        head = [norm(heading) for heading in grid.head]
+        self.above = " ".join([norm(grid.context.rpartition("\n")[2][-_LIMIT:]), *head[:1]])
+        self.rates = any("tokps" in heading for heading in head)
         first = (num.unit for row in grid.rows[:2] for cell in row[:64] for num in numbers(cell[:_LIMIT]))
         self.speeds = self.rates or "rate" in first
-        self.times = any(load().patterns["times"].search(norm(heading)) for heading in grid.head)
-        self.rows = len(grid.rows)
-        cells = zip(grid.head[:64], grid.rows[0] if grid.rows else [], strict=False)
-        self.row = " ; ".join(f"{norm(heading)} {cell[:40]}" for heading, cell in cells)
+        self.speaks = any(map(load().patterns["speaks"].search, head))
+        self.times = any(map(load().patterns["times"].search, head))
+        cells = zip(head[:64], grid.rows[0] if grid.rows else [], strict=False)
+        self.row = " ; ".join(f"{heading} {cell[:40]}" for heading, cell in cells)
         columns = range(len(grid.head))
-        self.beside = " ; ".join(norm(heading) for heading in grid.head[:64])
+        self.beside = " ; ".join(head[:64])
         self.ones = any(all(re.fullmatch(r"1(\.0*)?x?", row[at]) for row in grid.rows) for at in columns)
 
 
@@ -473,10 +478,10 @@ class Facts:
         self.negative = any(num.value < 0 for num in values)
         beside = side_of(self.words) if self.second else ""
         self.side = {"before": "base", "after": "sd"}.get(self.slot) or beside or side_of(stream.heading)
-        self.above, self.rates, self.beside, self.times = page.above, page.rates, page.beside, page.times
-        self.prose, self.row, self.speeds = page.kind == "prose", page.row, page.speeds
+        self.task = is_task(stream.heading) or re.match(r"\W*\d", stream.heading) is not None
         known = known_column(stream.heading)
         name = re.sub(r"[^a-z0-9]+", "_", stream.heading[:_LIMIT].lower()).strip("_")
+        self.load = requests_at_once(stream.heading) is not None
         self.label = name in load().conditions or (known is not None and known.kind == "text")
         """The heading is that of a column of words."""
         self.ones = page.ones and 0.2 < self.middle < 12
@@ -488,13 +493,15 @@ class Facts:
         """The heading, the text above the table and the words in its rows."""
         return f"{self.stream.heading} {self.page.words}"
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.page, name)  # what holds of the whole grid
+
 
 def evidence(facts: Facts) -> list[tuple[Rule, float]]:
     """The rules that hold of a stream, each with its weight."""
     book = load()
     found: list[tuple[Rule, float]] = [(_START, 1.0)]
     for rule in book.words:
-        assert rule.pattern is not None
         if rule.pattern.search(facts.main):
             found.append((rule, 1.0))
         elif facts.inside and rule.pattern.search(facts.inside):
@@ -507,13 +514,13 @@ def evidence(facts: Facts) -> list[tuple[Rule, float]]:
             found = [] if rule.alone else found
             found.append((rule, 1.0))
     score = tally(found, allowed(facts, tally(found)))
-    facts.bare = not facts.unit and facts.own and facts.page.kind != "prose" and "turned" not in facts.page.kind
-    facts.bare &= all(points <= 2 for quantity, points in score.items() if quantity != IGNORE)
-    facts.bare &= bool(
-        facts.side or ((facts.stream.scope or is_overall(facts.main)) and not facts.rates and facts.page.kind != "csv")
+    named = facts.side or (
+        (facts.stream.scope or is_task(facts.main)) and not facts.rates and not facts.kind.startswith("csv")
     )
-    named = frozenset(score)
-    return found + [(rule, 1.0) for rule in book.checks if all(test(facts, named) for test in rule.tests)]
+    silent = all(points <= 2 for quantity, points in score.items() if quantity != IGNORE)
+    facts.bare = bool(named) and silent and facts.own and not (facts.unit or facts.prose)
+    known = frozenset(score)
+    return found + [(rule, 1.0) for rule in book.checks if all(test(facts, known) for test in rule.tests)]
 
 
 _START = Rule({IGNORE: 1.0})
@@ -597,7 +604,7 @@ def forms(quantity: str, prior: float, facts: Facts) -> list[Meaning]:
     out: list[Meaning] = []
     for form in given:
         if all(test(facts, frozenset()) for test in form.tests):
-            mine = side if form.sided and form.quantity in SIDED else ""
+            mine = side if form.side is None and form.quantity in SIDED else ""
             out += [Meaning(form.quantity, mine, prior - form.cost - cost, scale, form.basis) for scale, cost in scales]
     return out
 
@@ -611,7 +618,9 @@ def _scales(quantity: str, facts: Facts) -> list[tuple[float, float]]:
         if texts["minutes"].search(facts.heading):
             return [(60000.0, 0.0)]
         seconds = texts["seconds"].search(facts.heading) and not texts["milliseconds"].search(facts.heading)
-        return [(1000.0 if seconds else 1.0, 0.0)]
+        if facts.unit or seconds or texts["milliseconds"].search(facts.heading):
+            return [(1000.0 if seconds else 1.0, 0.0)]
+        return [(1000.0, 0.0), (1.0, 0.7)] if facts.middle < 500 else [(1.0, 0.0), (1000.0, 1.0)]
     if quantity == "gain":
         return [(0.01, 0.0)]
     if quantity == "time_change":
@@ -626,5 +635,8 @@ def _scales(quantity: str, facts: Facts) -> list[tuple[float, float]]:
         in_cells = any(num.unit == "%" for num in facts.stream.values.values())
         if percent and not in_cells and facts.middle <= 1.0:
             return [(1.0, 0.0), (0.01, 2.0)] if quantity == "acceptance" else [(0.01, 0.0)]
-        return [(0.01 if percent or facts.middle > 1.3 else 1.0, 0.0)]
+        if percent or quantity == "position":
+            return [(0.01 if percent or facts.middle > 1.3 else 1.0, 0.0)]
+        fractions = [(1.0, 0.0 if facts.middle <= 1.3 else 2.0)] if facts.least <= 1.3 else []
+        return [(0.01, 0.0 if facts.middle > 1.3 else 2.0 if facts.middle < 0.3 else 3.0), *fractions]
     return [(1.0, 0.0)]

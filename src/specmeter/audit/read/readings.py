@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
 from specmeter.audit.equations import Equation, equations
 from specmeter.audit.read.grids import Grid, turned
 from specmeter.audit.read.laws import baseline_rows
-from specmeter.audit.read.meaning import IGNORE, TIMES, Meaning, Stream, streams_of
+from specmeter.audit.read.meaning import IGNORE, TIMES, Meaning, Stream, name_of, streams_of
 from specmeter.audit.read.options import TableOptions
 from specmeter.audit.read.records import Frame, Reading, Record, Records
 
@@ -33,12 +33,16 @@ VERY_SHARP = 3.5
 _PLAIN = frozenset({"baseline_rate", "baseline_token_ms", "baseline_predicted_ms", "baseline_wall_ms"})
 UNLIKE = 25
 """Factor between typical numbers of two columns, above which they are hardly both rates."""
-MOST_READINGS = 160
-MOST_ROWS = 40
+MOST_SINGLE, MOST_PAIRS = 60, 30
+"""Readings that differ from the likeliest one in one and in two streams, at most."""
+_FARTHEST, _HOPELESS = -7.0, -9.0
+"""Nats of prior, and of all evidence, from which on a change is not tried together with others."""
+MOST_ROWS = 24
 """Rows that are looked at for evidence; longer tables are sampled."""
 MOST_RIVALS = 12
 _SHOWN = {"rate", "token_time", "wall_time", "decode_time", "speedup", "gain", "time_change", "relative", "acceptance",
-          "tau", "accepted_per_step", "drafted", "accepted", "position", "step_time", "steps_per_s", "perplexity"}  # fmt: skip
+          "tau", "accepted_per_step", "drafted", "accepted", "position", "step_time", "steps_per_s",
+          "perplexity"}  # fmt: skip
 """Quantities of which a grid must have one to be a claim."""
 
 
@@ -101,10 +105,12 @@ class Understood:
         return any(meaning.quantity in _SHOWN for meaning in self.best)
 
     def certainty(self, i: int) -> float:
-        """Share of the weight of all readings that gives a stream its meaning."""
+        """Share of the weight of all readings that gives a stream its meaning, by the name that users have for it."""
         top = self.found[0].total
         weights = [math.exp(max(-30.0, scored.total - top)) for scored in self.found]
-        same = (w for w, scored in zip(weights, self.found, strict=True) if alike(scored.reading[i], self.best[i]))
+        name, scale = name_of(self.best[i]), self.best[i].scale
+        read = ((weight, scored.reading[i]) for weight, scored in zip(weights, self.found, strict=True))
+        same = (weight for weight, it in read if (name_of(it), it.scale) == (name, scale))
         return sum(same) / sum(weights)
 
     def rivals(self, row: int) -> list[Scored]:
@@ -113,11 +119,6 @@ class Understood:
         top = max(weight for weight, _ in weights)
         near = sorted((it for it in weights if it[0] > top - RIVAL), key=lambda it: -it[0])
         return [scored for _, scored in near if scored is not self.found[0]]
-
-
-def alike(a: Meaning, b: Meaning) -> bool:
-    """Whether two meanings say the same of a number."""
-    return (a.quantity, a.side, a.scale, a.basis) == (b.quantity, b.side, b.scale, b.basis)
 
 
 def understand(grid: Grid, options: TableOptions) -> Understood | None:
@@ -166,34 +167,35 @@ def _is_mixed(stream: Stream) -> bool:
 
 
 def search(frame: Frame) -> list[Scored]:
-    """Readings that differ from the likeliest one in one or two streams, then a climb from the best of them."""
+    """The likeliest reading, all that differ in one stream, the most promising that differ in two, and a climb."""
     streams = frame.streams
     first = tuple(stream.candidates[0] for stream in streams)
-    count = len(frame.grid.rows)
-    step = max(1.0, count / MOST_ROWS)
-    rows = sorted({int(n * step) for n in range(min(count, MOST_ROWS))})
-    flips = [
-        (i, meaning, meaning.prior - first[i].prior)
-        for i, stream in enumerate(streams)
-        for meaning in stream.candidates[1:]
+    step = max(1.0, len(frame.grid.rows) / MOST_ROWS)
+    rows = sorted({int(n * step) for n in range(min(len(frame.grid.rows), MOST_ROWS))})
+    seen: dict[Reading, Scored] = {}
+
+    def total(changes: Mapping[int, Meaning], of: Reading = first) -> float:
+        reading = tuple(changes.get(i, meaning) for i, meaning in enumerate(of))
+        if reading not in seen:
+            seen[reading] = weigh(frame, reading, rows)
+        return seen[reading].total
+
+    start = total({})
+    flips = [(i, it, it.prior - first[i].prior) for i, stream in enumerate(streams) for it in stream.candidates[1:]]
+    flips = sorted(flips, key=lambda flip: -flip[2])[:MOST_SINGLE]
+    alone = [(i, it, cost, total({i: it}) - start) for i, it, cost in flips]
+    pairs = [
+        (gain + more, {i: one, j: other})
+        for (i, one, a, gain), (j, other, b, more) in combinations(alone, 2)
+        if i != j and a + b > _FARTHEST
     ]
-    options: list[tuple[float, Reading]] = [(0.0, first)]
-    options += [(cost, _changed(first, {i: meaning})) for i, meaning, cost in flips]
-    options += [
-        (a + b, _changed(first, {i: m, j: n}))
-        for (i, m, a), (j, n, b) in combinations(flips, 2)
-        if i != j and a + b > -7
-    ]
-    options.sort(key=lambda it: -it[0])
-    limit = max(25, min(MOST_READINGS, 4000 // max(1, len(rows))))
-    seen = {reading: weigh(frame, reading, rows) for _, reading in options[:limit]}
+    for _, changes in sorted(pairs, key=lambda pair: -pair[0])[:MOST_PAIRS]:
+        total(changes)
     top = max(seen.values(), key=lambda it: it.total)
     for _ in range(2):
-        for i, stream in enumerate(streams):
-            for meaning in stream.candidates:
-                reading = _changed(top.reading, {i: meaning})
-                if reading not in seen and len(seen) < limit + 80:
-                    seen[reading] = weigh(frame, reading, rows)
+        for i, it, _, gain in alone:
+            if gain > _HOPELESS and top.reading is not first:
+                total({i: it}, top.reading)
         better = max(seen.values(), key=lambda it: it.total)
         if better is top:
             break
@@ -212,10 +214,6 @@ def equations_of(record: Record, frame: Frame) -> Iterator[Equation]:
         chain=frame.chain[record.row],
         baseline=record.role == "base",
     )
-
-
-def _changed(reading: Reading, changes: dict[int, Meaning]) -> Reading:
-    return tuple(changes.get(i, meaning) for i, meaning in enumerate(reading))
 
 
 def weigh(frame: Frame, reading: Reading, rows: Sequence[int] | None = None) -> Scored:

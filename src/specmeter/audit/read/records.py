@@ -15,7 +15,18 @@ from typing import Literal
 from specmeter.audit.claim import Range, draft_lengths, drafts_of_vllm
 from specmeter.audit.read.cells import EMPTY, is_number, numbers
 from specmeter.audit.read.grids import Grid
-from specmeter.audit.read.meaning import COUNTS, IGNORE, Meaning, Stream, known_column, norm, requests_at_once, side_of
+from specmeter.audit.read.meaning import (
+    COUNTS,
+    IGNORE,
+    Meaning,
+    Stream,
+    is_plain,
+    known_column,
+    load,
+    norm,
+    requests_at_once,
+    side_of,
+)
 
 Reading = tuple[Meaning, ...]
 """One meaning for each stream of a grid."""
@@ -42,7 +53,7 @@ EXTRA = frozenset({
 _POSITIVE = OF_BASELINE.keys() | {"step_time", "steps_per_s", "draft_rate", "size", "prompt_rate", "concurrency"}
 _SHARED = {"acceptance", "tau", "accepted_per_step", "accepted", "drafted", "steps"}
 """Quantities that belong to one method or data set, not to all groups of a row."""
-_ANCHORS = (("rate",), ("token_time", "decode_time", "wall_time"), ("speedup", "gain"),
+_ANCHORS = (("rate",), ("token_time",), ("decode_time",), ("wall_time",), ("speedup", "gain"),
             ("tau", "accepted_per_step", "acceptance"))  # fmt: skip
 """What makes a group of columns: the first of these of which there are any."""
 
@@ -75,10 +86,10 @@ _SIZES = re.compile(
     re.I,
 )
 """Words of a label that say which model or load: a baseline has none of them that the row lacks."""
+_BYTES = 1e6
+"""Sizes from here on are in bytes."""
 _MANY = 2_000
 """Baselines up to which those with other gaps in their conditions are looked through."""
-UNSTEADY = 1.25
-"""Baselines that differ by more than this factor bound nothing."""
 
 
 @dataclass
@@ -108,8 +119,6 @@ class Record:
     """Whether nothing says that its baseline is its own but speedups in the other rows."""
     apart: bool = False
     """Whether its rates are of the whole row, and its speedup is of one data set: `math` beside `tok/s`."""
-    unsteady: bool = False
-    loads_differ: bool = False
     several: bool = False
     """Whether the row has other groups."""
 
@@ -132,15 +141,19 @@ class Frame:
             }
             for c in range(len(grid.head))
         ]
-        sides = [{r: side_of(text) for r, text in cells.items()} for cells in self.words]
+        sides = [
+            {r: side_of(text) if c not in numeric or is_plain(text) else "" for r, text in cells.items()}
+            for c, cells in enumerate(self.words)
+        ]
         self.method = self._method_columns(sides)
+        self.reference = self._references()
         self.of_prompt = [_OF_PROMPT.search(" ".join(self.words_of(r))) is not None for r in rows]
         self.role = [self._role(r, sides) for r in rows]
         if "base" in self.role:
             naming = [c for c in self.method if any(self.role[r] == "base" for r in self.words[c])]
             for r in rows:
                 if not self.role[r] and any(r in self.words[c] for c in naming):
-                    self.role[r] = "?"
+                    self.role[r] = "sd" if self.reference.get(r) else "?"
         self.label = [" ".join(dict.fromkeys(self.words_of(r)))[:160] for r in rows]
         said = [f"{label} {' '.join(grid.head)} {grid.context}" for label in self.label]
         self.busy = [_BUSY.search(text) is not None for text in said]
@@ -150,17 +163,25 @@ class Frame:
         self.mean = [it.mean and (not _LENGTHS.search(it.heading) or bool(_OVER.search(it.heading))) for it in streams]
         """Whether a stream holds means of several runs; a length is a mean over steps by nature."""
         self.middle = [median(abs(num.value) for num in stream.values.values()) for stream in streams]
+        dens = {stream.column: i for i, stream in enumerate(streams) if stream.slot == "den"}
+        self.other = [dens.get(stream.column) if stream.slot == "num" else None for stream in streams]
+        """Of the first number of a pair `73.3 / 106.1`, the stream of the second."""
         self.shared: dict[object, _Shared] = {}
         self.lengths: dict[tuple[int, str], int | None] = {}
         self.numbers: dict[tuple[int, int, Meaning], Range | None] = {}
+        headings = [norm(stream.heading) for stream in streams]
+        self.said_percent = [load().patterns["percent"].search(heading) is not None for heading in headings]
+        self.said_size = [load().heading_units["size"].search(heading) is not None for heading in headings]
         self.percent = [any(num.unit == "%" for num in stream.values.values()) for stream in streams]
-        self.reference = self._references()
         self.method_words = {c: {r: norm(text) for r, text in self.words[c].items()} for c in range(len(grid.head))}
 
     def _method_columns(self, sides: list[dict[int, str]]) -> list[int]:
         """Columns that say whether a row speculates."""
         many = len(self.grid.rows)
-        tells = [len(set(it.values())) > 1 or len(it) < many or many == 1 for it in self.words]
+        tells = [
+            len(set(it.values())) > 1 or len(it) < many or many == 1 or self.grid.head[c] == "method"
+            for c, it in enumerate(self.words)
+        ]
         named = [c for c, cells in enumerate(sides) if cells and tells[c] and not _NO_METHOD.search(self.grid.head[c])]
         plain = [c for c in named if "base" in sides[c].values()]
         both = [c for c, cells in enumerate(sides) if {"base", "sd"} <= set(cells.values())]
@@ -412,17 +433,29 @@ class Records:
             return None
         scale, quantity = meaning.scale, meaning.quantity
         if quantity in {"gain", "acceptance"} and self.frame.percent[i]:
+            if quantity == "gain" and num.unit == "x":
+                return Range(num.lo - 1, num.value - 1, num.hi - 1)
             if quantity == "gain" and num.unit != "%":
                 return None
-            if quantity == "acceptance":  # a column that has both: 0.62 and 58 %
-                scale = 0.01 if num.unit == "%" or num.value > 1 or (meaning.scale == 0.01 and num.value > 1) else 1.0
+            if quantity == "acceptance" and not self.frame.said_percent[i]:  # a column that has both: 0.62 and 58 %
+                scale = 0.01 if num.unit == "%" or num.value > 1 else 1.0
+        elif quantity == "acceptance" and num.value > 1.3:
+            scale = 0.01
         if num.unit in {"ms", "mspt", "msps"}:
             scale = 1.0
-        if quantity == "size":  # GB, as cells and headings say sizes
-            scale *= 1e9
+        if quantity == "size":  # GB, as cells and headings say sizes; else bytes
+            if num.unit != "size" and not self.frame.said_size[i] and scale == 1.0 and num.value < _BYTES:
+                return None
+            scale *= 1e9 if num.value * scale < _BYTES else 1.0
         if quantity in COUNTS and float(num.value).is_integer() and num.hi - num.lo <= 1:
             return Range(num.value, num.value, num.value)
         low, high = sorted((num.lo * scale, num.hi * scale))
+        mate = self.frame.other[i]
+        if mate is not None and self.reading[mate].quantity == IGNORE and quantity != "accepted":
+            other = self.frame.streams[mate].values.get(r)
+            if other is not None and 0 < num.value / 3 < other.value < 3 * num.value:  # anything between the two
+                low, high = min(low, other.lo * scale), max(high, other.hi * scale)
+                return Range(low, (low + high) / 2, high)
         return Range(low, num.value / 100 if scale == 0.01 else num.value * scale, high)
 
     def _record(self, r: int, group: str, members: Sequence[int]) -> Record | None:
@@ -458,10 +491,6 @@ class Records:
             length = next(iter(draft_lengths(heading)), None) if alone else frame.gamma_of(r, heading)
             if length:
                 record.known["gamma"] = Range(length, length, length)
-        loads = {number.value for i in self.by.get("concurrency", []) for b in self.shared.bases
-                 if (number := streams[i].values.get(b)) is not None}  # fmt: skip
-        own = record.known.get("concurrency")
-        record.loads_differ = bool(loads) and own is not None and own.value not in loads
         return record
 
     def _is_apart(self, record: Record) -> bool:
@@ -535,7 +564,6 @@ class Records:
         values = [it.value for it in found]
         record.known[name] = Range(low, sum(values) / len(values), high)
         record.origin[name] = i
-        record.unsteady |= max(values) > UNSTEADY * min(values)
         record.baselines = tuple(rows)
         for cells in self.shared.machines:
             plain, own = cells.get(rows[0]), cells.get(record.row)
