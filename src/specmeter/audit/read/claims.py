@@ -73,7 +73,7 @@ def claim_from(record: Record, frame: Frame, texts: Mapping[str, str], **given: 
     method = _method(record, texts, texts.get("label") or words, context)
     if method is not None:
         fields["method"] = method
-    everything = f"{said} {context}"
+    everything = " ".join([said, *frame.grid.head, context])
     width = fields.pop("tree_width", None)
     if width is not None:
         fields["tree"] = width > 1
