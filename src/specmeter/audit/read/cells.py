@@ -62,7 +62,7 @@ UNITS = (
     ("us", rf"(?:us|µs|μs){_END}|微秒"),
     ("s", rf"(?:seconds?|secs?|s){_END}|秒"),
     ("min", rf"(?:minutes?|mins?){_END}|分钟"),
-    ("x", r"(?:x|倍|times)(?![a-z0-9])"),
+    ("x", r"(?:x|倍|times(?=\)|$| (?:faster|slower|as|the|more|higher|speed|quick)))(?![a-z0-9])"),
     ("tok", rf"(?:tokens?|toks?){_END}|个?词元|个?令牌"),
     ("k", rf"k{_END}"),
     ("big", rf"[BM]{_END}"),
@@ -269,8 +269,8 @@ def is_number(text: str) -> bool:
         return False
     nums = numbers(text)
     before, after = text[: first.start()], text[first.end() :]
-    if not nums or _NAME.match(text) or re.fullmatch(r"\d+(?:\.\d+)?B", text):
-        return False  # `0.8B` is a model
+    if not nums or _NAME.match(text) or re.fullmatch(r"\d+(?:\.\d+)?B|\d{4}-\d\d-\d\d(?:[T ].*)?", text):
+        return False  # `0.8B` is a model, `2026-01-01` a date
     if nums[0].unit in {"big", "size"} and re.search(r"[A-Za-z]{2,}", after) and not re.match(r"\s*[(,;/]", after):
         return False
     trailing = re.findall(r"[A-Za-z]{2,}", NUMBER.sub(" ", _ASIDE.sub("", after)))
