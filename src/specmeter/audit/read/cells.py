@@ -62,7 +62,7 @@ UNITS = (
     ("us", rf"(?:us|µs|μs){_END}|微秒"),
     ("s", rf"(?:seconds?|secs?|s){_END}|秒"),
     ("min", rf"(?:minutes?|mins?){_END}|分钟"),
-    ("x", r"(?:x|倍|times)(?![a-z0-9])"),
+    ("x", r"(?:x|倍|times(?=\)|$| (?:faster|slower|as|the|more|higher|speed|quick)))(?![a-z0-9])"),
     ("tok", rf"(?:tokens?|toks?){_END}|个?词元|个?令牌"),
     ("k", rf"k{_END}"),
     ("big", rf"[BM]{_END}"),
