@@ -361,7 +361,11 @@ def _numbers_of(piece: str) -> Iterator[tuple[str, str]]:
     spans: list[tuple[int, int]] = []
     for found in NUMBER.finditer(piece):
         glued = _GLUED.search(piece[max(0, found.start() - 20) : found.start()]) is not None
-        if NAME.match(piece[found.start() :][:20]) or (glued and unit_of(found) not in RESULTS):
+        if (
+            NAME.match(piece[found.start() :][:20])
+            or (glued and unit_of(found) not in RESULTS)
+            or not numbers(found.group())
+        ):
             continue  # `Qwen3-8B`, `2x RTX 3090`
         between = piece[spans[-1][1] : found.start()] if spans else ""
         joined = spans and (_TOGETHER.fullmatch(between) or _SHARES.fullmatch(piece[spans[-1][0] : found.end()]))
