@@ -524,7 +524,8 @@ class Records:
         elif quantity == "position":
             record.positions.append(here)
         else:
-            fields = OF_BASELINE if side == "base" and record.role != "base" else OWN
+            alone = record.role == "base" and OWN.get(quantity) not in record.own
+            fields = OF_BASELINE if side == "base" and not alone else OWN
             name = fields.get(quantity, quantity if quantity in EXTRA else None)
             if quantity == "condition" and stream.known is not None and stream.known.name in EXTRA:
                 name = stream.known.name
@@ -534,8 +535,6 @@ class Records:
                 here = Range(here.low - 1, here.value - 1, here.high - 1)
             elif quantity == "accepted_per_step":
                 here = Range(here.low + 1, here.value + 1, here.high + 1)
-            if side == "base" and record.role == "base" and name in record.known:
-                return  # its own column says it
             record.own.add(name)
             _put(record, name, here, i, COUNTS)
             if quantity in OF_BASELINE and side != "base":
