@@ -18,7 +18,7 @@ from specmeter.audit.claim import (
 )
 from specmeter.audit.read.meaning import in_english, is_plain, known_column, load, norm, requests_at_once
 from specmeter.audit.read.readings import OF_SPEEDUP
-from specmeter.audit.read.records import Frame, Record, drafts
+from specmeter.audit.read.records import REPEAT, Frame, Record, drafts
 from specmeter.messages import Message
 from specmeter.theory.catalogue import devices as catalogue
 
@@ -73,7 +73,7 @@ def claim_from(record: Record, frame: Frame, texts: Mapping[str, str], **given: 
     method = _method(record, texts, texts.get("label") or words, context)
     if method is not None:
         fields["method"] = method
-    everything = f"{said} {context}"
+    everything = " ".join([said, *frame.grid.head, context])
     width = fields.pop("tree_width", None)
     if width is not None:
         fields["tree"] = width > 1
@@ -218,7 +218,7 @@ def _conditions(frame: Frame, record: Record, texts: Mapping[str, str]) -> dict[
             found.setdefault(frame.grid.head[c][:40] or "row", cells[r])
     settings = {it.column for it in frame.streams if it.own and it.candidates[0].quantity == "condition"}
     for c, head in enumerate(frame.grid.head):
-        if frame.grid.rows[r][c] and (c in settings or head in load().conditions):
+        if frame.grid.rows[r][c] and (head in load().conditions or (c in settings and not REPEAT.search(head))):
             found.setdefault(head[:40], frame.grid.rows[r][c])
     if r < len(frame.grid.sections) and frame.grid.sections[r]:
         found["section"] = frame.grid.sections[r]

@@ -75,7 +75,7 @@ _OF_PROMPT = re.compile(r"\bpp ?\d*\b|\bprefill\b|prompt (?:processing|eval)|\bt
 _MACHINE = re.compile(r"machine|device|gpu|hardware|card|chip|host", re.I)
 _BUSY = re.compile(r"\b(?:parallel|concurren\w+|batch(?:ed)?|np)\b", re.I)
 _TREE = re.compile(r"tree|medusa|eagle|hydra|top-?k", re.I)
-_REPEAT = re.compile(
+REPEAT = re.compile(
     r"\brun|rep|block|seed|^#|\bid\b|index|sample|note|comment|parity|status|date|commit|link|source|file|output"
     r"|^(?:invocation|position|item|attempt)$",
     re.I,
@@ -317,12 +317,12 @@ class Records:
         for c, cells, always in columns:
             left, right = {cells[r] for r in cells if r in plain}, {cells[r] for r in cells if r not in plain}
             if always or left & right or not left or not right:
-                repeats = _REPEAT.search(grid.head[c]) is not None and not always
+                repeats = REPEAT.search(grid.head[c]) is not None and not always
                 (shared.repeats if repeats else shared.conditions).append(cells)
             elif _MACHINE.search(grid.head[c]):
                 shared.machines.append(cells)
             elif len(left) > 1 and len(left | right) < len(grid.rows):
-                (shared.repeats if _REPEAT.search(grid.head[c]) else shared.conditions).append(cells)
+                (shared.repeats if REPEAT.search(grid.head[c]) else shared.conditions).append(cells)
         for b in shared.bases:
             shared.by_key.setdefault(shared.key(b), []).append(b)
 
