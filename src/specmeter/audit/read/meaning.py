@@ -27,9 +27,9 @@ Kind = Literal[
 ]  # fmt: skip
 IGNORE = "ignore"
 COUNTS = frozenset({"tokens", "drafted", "accepted", "steps", "concurrency", "gamma"})
-SIDED = frozenset({"rate", "token_time", "wall_time", "decode_time", "step_time", "steps_per_s", "tokens"})
+SIDED = frozenset({"rate", "token_time", "wall_time", "decode_time", "step_time", "steps_per_s", "tokens", "itl"})
 """Quantities of either side; the others say nothing of a baseline, or compare the two."""
-TIMES = frozenset({"token_time", "wall_time", "decode_time", "step_time"})
+TIMES = frozenset({"itl", "token_time", "wall_time", "decode_time", "step_time"})
 BRACKET, OWN_WORDS = 0.45, 0.6
 """Weight of what the parentheses of a heading say, and of the words beside the first number of a cell."""
 FARTHEST = 7.5
@@ -72,7 +72,8 @@ class Meaning:
     """Nats below the best candidate."""
     scale: float = 1.0
     basis: str = ""
-    """Of a speedup: `rate` of decoding or `time` of the whole run; of a draft length: `block`, one more than that."""
+    """Of a speedup: `rate` of decoding or `time` of the whole run; of a draft length: `block`, one more than that; of a
+    time per token: `chunk`, of the baseline only."""
     points: float = 0.0
     """Evidence in the heading as such, for choosing between a grid and the grid on its side."""
 

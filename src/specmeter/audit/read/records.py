@@ -506,6 +506,8 @@ class Records:
         """Put a number of the row where it belongs."""
         stream, meaning = self.frame.streams[i], self.reading[i]
         quantity = meaning.quantity
+        if meaning.basis == "chunk" and "base" not in {side, record.role}:
+            return
         if quantity in {"speedup", "gain", "time_change"}:
             if quantity == "gain":
                 here = Range(1 + here.low, round(1 + here.value, 9), 1 + here.high)
