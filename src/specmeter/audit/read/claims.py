@@ -7,7 +7,15 @@ from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any
 
-from specmeter.audit.claim import Claim, Range, claim_of, drafts_of_vllm, family_by_name, mixture_of_experts
+from specmeter.audit.claim import (
+    Claim,
+    Range,
+    claim_of,
+    drafts_of_vllm,
+    family_by_name,
+    mixture_of_experts,
+    read_settings,
+)
 from specmeter.audit.read.meaning import in_english, is_plain, known_column, load, norm, requests_at_once
 from specmeter.audit.read.readings import OF_SPEEDUP
 from specmeter.audit.read.records import Frame, Record, drafts
@@ -85,6 +93,8 @@ def claim_from(record: Record, frame: Frame, texts: Mapping[str, str], **given: 
     if "experts" not in fields:
         names = (texts.get("architecture"), texts.get("target"), words, context)
         fields["mixture"] = next((m for name in names if name and (m := mixture_of_experts(name)) is not None), None)
+    if "p_min" not in fields and (stop := read_settings(label).get("p_min")) is not None:
+        fields["p_min"] = stop
     if "concurrency" not in fields and (served := _served(record.group, context)) is not None:
         fields["concurrency"] = served
     window = texts.get("rate_window") or "unknown"
@@ -189,7 +199,7 @@ def _method(record: Record, texts: Mapping[str, str], label: str, context: str) 
         return _METHODS.get(named, named) if not is_plain(named) else "none" if not drafts(record.known) else None
     for text in (label, record.group):
         if family_by_name(text) not in {"unknown", "none"}:
-            return text.lower()
+            return _METHODS.get(text.lower(), text.lower())
     for text in (" ".join(record.headings), context):
         names = dict.fromkeys(name.lower() for name in _NAMED.findall(text))
         if names:
