@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from specmeter.audit.claim import Assumption, BoundOutcome, Claim, Range, family_of, joined, length_binds, printed
 from specmeter.audit.equations import TOLERANCE, Equation, apart, window_of
-from specmeter.audit.speedup import COUNTED, MEAN_OF_SPEEDUPS, RATES, end_to_end, most_tau, speedup_range
+from specmeter.audit.speedup import COUNTED, MEAN_OF_SPEEDUPS, RATES, most_tau, speedup_range
 from specmeter.messages import Message, Value
 from specmeter.theory import bounds
 from specmeter.theory.catalogue import devices as catalogue
@@ -214,8 +214,6 @@ def contradictions(claim: Claim, found: Iterable[Equation]) -> Iterator[BoundOut
     """Numbers of the row that do not go together, unless it is said that they are means."""
     for it in found:
         if not it.fails(claim.kept):
-            continue
-        if it.law.startswith("speedup") and end_to_end(claim) is not None:
             continue
         if it.law == "rate-of-time" and ((claim.runs or 1) > 1 or it.gap <= _most_by_averaging(claim, it.far)):
             continue

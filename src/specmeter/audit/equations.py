@@ -227,8 +227,8 @@ _MAY_BE_ZERO = frozenset({"accepted", "acceptance", "gamma", "prompt_n"})
 _SERVED = 1.6
 """Factor above the rate of its time per token from which on a rate is that of several requests, if nothing says so."""
 _FEW = 8
-_LENGTHS = range(2, 9)
-"""Draft lengths that an acceptance and a tau may show; of longer ones nearly every number is near a whole one."""
+_LONGEST = 8.5
+"""Draft length that an acceptance and a tau may show: nearly every longer one is near a whole number."""
 _SHORTER = 1.15
 """Factor by which drafts that end early may lower tau where the other rows' drafts have full length."""
 _ELSEWHERE = 1.08
@@ -335,7 +335,8 @@ def _of_shares(row: _Row) -> Iterator[Equation]:
             yield found
     elif gamma is None and tau.low > 1 and share.low > 0:
         length = tau.plus(-1).over(share)
-        if (whole := round(length.value)) in _LENGTHS:
+        if 1.5 < length.value < _LONGEST:
+            whole = round(length.value)
             yield row.equation(
                 "length-is-whole", length, Range(whole, whole, whole), "tau", "acceptance", tau=tau.value
             )
@@ -359,8 +360,20 @@ def _of_positions(row: _Row, positions: Sequence[Range]) -> Iterator[Equation]:
         yield row.equation("acceptance-of-positions", share, made, "acceptance", "positions")
 
 
+def _with_runs(row: _Row) -> _Row:
+    """The row with the times of whole runs that it implies: of the prompt, and of the tokens at its rates."""
+    prompt, count, known = row.get("prompt_ms"), row.get("predicted_n"), dict(row.known)
+    for side, rate in (("", "decode_rate"), ("baseline_", "baseline_rate")):
+        if prompt is not None and count is not None and rate in known and f"{side}wall_ms" not in known:
+            decode = known.get(f"{side}predicted_ms") or count.over(known[rate]).times(1e3)
+            known[f"{side}wall_ms"] = prompt.sum(decode)
+    return _Row(known, row.averaged, row.runs)
+
+
 def _of_speedup(row: _Row, speedup_of: str, elsewhere: str, busy: bool) -> Iterator[Equation]:
     speedup, ratios, of_run = row.get("speedup"), list[Equation](), None
+    if speedup is not None and "prompt_ms" in row.known:
+        row = _with_runs(row)
     for law, fast, slow in (
         ("speedup-of-rates", "decode_rate", "baseline_rate"),
         ("speedup-of-token-times", "token_ms", "baseline_token_ms"),

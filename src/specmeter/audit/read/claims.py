@@ -13,8 +13,8 @@ from specmeter.audit.claim import (
     claim_of,
     drafts_of_vllm,
     family_by_name,
+    least_certainty,
     mixture_of_experts,
-    read_settings,
 )
 from specmeter.audit.read.meaning import in_english, is_plain, known_column, load, norm, requests_at_once
 from specmeter.audit.read.readings import OF_SPEEDUP
@@ -83,6 +83,8 @@ def claim_from(record: Record, frame: Frame, texts: Mapping[str, str], **given: 
         fields["tree"] = True  # its steps are the depth of the tree
     if method == "none":
         fields.pop("gamma", None)
+    elif "p_min" not in fields and (least := least_certainty(said)) is not None:
+        fields["p_min"] = least
     if _SYNTHETIC.search(context) or _is_synthetic(frame, record.row):
         fields["synthetic"] = method != "none"
     window = texts.get("rate_window") or "unknown"
@@ -93,8 +95,6 @@ def claim_from(record: Record, frame: Frame, texts: Mapping[str, str], **given: 
     if "experts" not in fields:
         names = (texts.get("architecture"), texts.get("target"), words, context)
         fields["mixture"] = next((m for name in names if name and (m := mixture_of_experts(name)) is not None), None)
-    if "p_min" not in fields and (stop := read_settings(label).get("p_min")) is not None:
-        fields["p_min"] = stop
     if "concurrency" not in fields and (served := _served(record.group, context)) is not None:
         fields["concurrency"] = served
     window = texts.get("rate_window") or "unknown"
