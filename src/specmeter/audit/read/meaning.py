@@ -592,6 +592,8 @@ def _certain(column: Column, facts: Facts) -> list[Meaning]:
     out = [it for it in out if it.quantity in same]
     if column.kind == "share":
         out = [replace(it, scale=column.scale) for it in out]
+    if column.rival and facts.least < 0.97:  # no length with the target's own token is below 1
+        out = [it for it in out if it.quantity != "tau"] or out
     return out
 
 
@@ -623,7 +625,8 @@ def _scales(quantity: str, facts: Facts) -> list[tuple[float, float]]:
             return [(1000.0 if seconds else 1.0, 0.0)]
         return [(1000.0, 0.0), (1.0, 0.7)] if facts.middle < 500 else [(1.0, 0.0), (1000.0, 1.0)]
     if quantity == "gain":
-        return [(0.01, 0.0)]
+        bare = facts.unit != "%" and facts.middle < 1.5 and not texts["percent"].search(facts.heading)
+        return [(1.0, 0.0), (0.01, 1.0)] if bare else [(0.01, 0.0)]
     if quantity == "time_change":
         if facts.unit == "x" or (facts.unit != "%" and not facts.negative and facts.middle < 5):
             return [(1.0, 0.0)]

@@ -382,7 +382,8 @@ class Records:
             elif not near and len({streams[i].scope for i in bases if reading[i].quantity == "rate"}) > 1:
                 mine = [i for i in mine if i not in bases]
             kept = [word for word in heading.split() if scope & set(re.findall(r"[\w.+=]+|[^\x00-\x7f]+", norm(word)))]
-            yield " ".join(kept).strip(" :()[],") or heading, mine
+            name = " ".join(kept).strip(" :[],")
+            yield (name if name.count("(") == name.count(")") else name.strip("() ")) or heading, mine
 
     def _anchors(self) -> list[int]:
         """The streams that make groups: of the first kind that has some of several methods or data sets, or some."""
