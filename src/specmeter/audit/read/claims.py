@@ -150,7 +150,7 @@ def _numbers(record: Record, frame: Frame, kept: Collection[str]) -> dict[str, A
             known[name] = Range(1e3 / each.high, 1e3 / each.value, 1e3 / each.low)
             if not plain:
                 del known["token_ms"]
-    decoding, its = known.get("predicted_ms"), known.pop("baseline_predicted_ms", None)
+    decoding, its = known.get("predicted_ms"), known.get("baseline_predicted_ms")
     if its is not None and decoding is not None and not {"speedup", "decode_rate", "predicted_n"} & known.keys():
         known["speedup"] = its.over(decoding)
     walls = known.get("baseline_wall_ms"), known.get("wall_ms")
