@@ -199,7 +199,7 @@ def _method(record: Record, texts: Mapping[str, str], label: str, context: str) 
         return _METHODS.get(named, named) if not is_plain(named) else "none" if not drafts(record.known) else None
     for text in (label, record.group):
         if family_by_name(text) not in {"unknown", "none"}:
-            return text.lower()
+            return _METHODS.get(text.lower(), text.lower())
     for text in (" ".join(record.headings), context):
         names = dict.fromkeys(name.lower() for name in _NAMED.findall(text))
         if names:
