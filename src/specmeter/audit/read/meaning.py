@@ -27,9 +27,9 @@ Kind = Literal[
 ]  # fmt: skip
 IGNORE = "ignore"
 COUNTS = frozenset({"tokens", "drafted", "accepted", "steps", "concurrency", "gamma"})
-SIDED = frozenset({"rate", "token_time", "wall_time", "decode_time", "step_time", "steps_per_s", "tokens"})
+SIDED = frozenset({"rate", "token_time", "wall_time", "decode_time", "step_time", "steps_per_s", "tokens", "itl"})
 """Quantities of either side; the others say nothing of a baseline, or compare the two."""
-TIMES = frozenset({"token_time", "wall_time", "decode_time", "step_time"})
+TIMES = frozenset({"itl", "token_time", "wall_time", "decode_time", "step_time"})
 BRACKET, OWN_WORDS = 0.45, 0.6
 """Weight of what the parentheses of a heading say, and of the words beside the first number of a cell."""
 FARTHEST = 7.5
@@ -72,7 +72,8 @@ class Meaning:
     """Nats below the best candidate."""
     scale: float = 1.0
     basis: str = ""
-    """Of a speedup: `rate` of decoding or `time` of the whole run; of a draft length: `block`, one more than that."""
+    """Of a speedup: `rate` of decoding or `time` of the whole run; of a draft length: `block`, one more than that; of a
+    time per token: `chunk`, of the baseline only."""
     points: float = 0.0
     """Evidence in the heading as such, for choosing between a grid and the grid on its side."""
 
@@ -591,6 +592,8 @@ def _certain(column: Column, facts: Facts) -> list[Meaning]:
     out = [it for it in out if it.quantity in same]
     if column.kind == "share":
         out = [replace(it, scale=column.scale) for it in out]
+    if column.rival and facts.least < 0.97:  # no length with the target's own token is below 1
+        out = [it for it in out if it.quantity != "tau"] or out
     return out
 
 
@@ -622,7 +625,8 @@ def _scales(quantity: str, facts: Facts) -> list[tuple[float, float]]:
             return [(1000.0 if seconds else 1.0, 0.0)]
         return [(1000.0, 0.0), (1.0, 0.7)] if facts.middle < 500 else [(1.0, 0.0), (1000.0, 1.0)]
     if quantity == "gain":
-        return [(0.01, 0.0)]
+        bare = facts.unit != "%" and facts.middle < 1.5 and not texts["percent"].search(facts.heading)
+        return [(1.0, 0.0), (0.01, 1.0)] if bare else [(0.01, 0.0)]
     if quantity == "time_change":
         if facts.unit == "x" or (facts.unit != "%" and not facts.negative and facts.middle < 5):
             return [(1.0, 0.0)]
