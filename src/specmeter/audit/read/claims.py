@@ -87,9 +87,6 @@ def claim_from(record: Record, frame: Frame, texts: Mapping[str, str], **given: 
         fields["p_min"] = least
     if _SYNTHETIC.search(context) or _is_synthetic(frame, record.row):
         fields["synthetic"] = method != "none"
-    window = texts.get("rate_window") or "unknown"
-    if {"arm_id", "prompt_id"} <= set(frame.grid.head):  # a request of `specmeter export`
-        fields["runs"], window = 1, "all but the first"
     if _YES.match(texts.get("draft_elsewhere", "")):
         fields["draft_elsewhere"] = True
     if "experts" not in fields:
