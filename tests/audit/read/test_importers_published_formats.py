@@ -239,7 +239,7 @@ Speedup ratio: Mean result: 2.21, Std result: 0.01
         38.1,
         2.21,
     )
-    assert (task.unit_unsaid, task.averaged[0]) == ((), "speedup")
+    assert task.averaged[0] == "speedup"
     assert (overall.row, overall.decode_rate_sd, overall.baseline_rate_sd) == ("line 6", 0.4, 0.1)
     cut = read(text[: text.index("Tokens per second: Mean")] + "\nSpeedup ratio:\n", tmp_path)
     assert cut[-1].problem is not None
