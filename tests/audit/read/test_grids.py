@@ -143,7 +143,7 @@ OTHERS = {
     "a range": ("It ranges from 23 to 41 t/s.", [["", "It ranges from"], ["", "23 to 41 t/s"]]),
     "times": (
         "TPOT dropped from 50ms/token to 30ms/token",
-        [["", "TPOT dropped baseline", "after"], ["", "50 ms/token", "30 ms/token"]],
+        [["", "TPOT dropped baseline", "after TPOT"], ["", "50 ms/token", "30 ms/token"]],
     ),
     "counts": ("accepted 94982/93000 draft tokens", [["", "accepted draft tokens"], ["", "94982/93000"]]),
     "counts in words": ("- 9 draft tokens, 18 accepted", [["", "draft tokens", "accepted"], ["", "9", "18"]]),

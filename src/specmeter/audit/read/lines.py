@@ -306,7 +306,11 @@ _MEASURE = re.compile(r"accept|draft|specul|(?-i:\b(?:AL|MAT)\b)|\brate|length|s
 def _sides(told: re.Match[str]) -> str:
     """`from 23 to 41 t/s` with words that say which is which."""
     plain, unit, drafted, other = told.groups("")
-    return f" baseline {plain} {unit or other}, after {drafted} {other or unit}"
+    what = _OF_WHAT.search(told.string[max(0, told.start() - 40) : told.start()])
+    return f" baseline {plain} {unit or other}, after {what[1] if what else ''} {drafted} {other or unit}"
+
+
+_OF_WHAT = re.compile(r"\b(TPOT|TTFT|ITL|latency|(?:wall )?time|prompt|prefill)\b[^.;]*$", re.I)
 
 
 def sentences(page: Sequence[str]) -> list[Table]:
