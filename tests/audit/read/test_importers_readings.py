@@ -10,7 +10,6 @@ from said import codes
 from specmeter.audit.claim import Claim, claim_of
 from specmeter.audit.judge import rule_claim
 from specmeter.audit.read import benchmarks, llama_server_log, serving_log
-from specmeter.audit.read.document import parse_number
 from specmeter.audit.read.options import TableOptions
 from specmeter.audit.read.table import read_table
 from specmeter.messages import Message
@@ -46,16 +45,6 @@ def test_prompts_may_be_synthetic_without_dice(text: str) -> None:
     assert [claim.synthetic for claim in claims(text.format("synthetic_acceptance"))] == [True, False]
     table = markdown("Method | MT-bench | Synthetic", "EAGLE | 2.19x | 9.99x")
     assert [claim.speedup for claim in claims(table)] == [2.19, 9.99]
-
-
-@pytest.mark.parametrize(
-    ("cell", "value"),
-    [("90<sup>2</sup>", 90), ("2.25x[^1]", 2.25), ("**109.6**¹", 109.6), ("~~190~~ 90", 90), ("2.10 倍", 2.1)],
-)
-def test_marks_of_footnotes_are_no_digits(cell: str, value: float) -> None:
-    number = parse_number(cell)
-    assert number is not None
-    assert number.value == value
 
 
 @pytest.mark.parametrize("heading", ["users", "num_sequences", "concurrent requests"])
