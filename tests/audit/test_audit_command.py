@@ -178,7 +178,7 @@ def test_noise_can_be_given(capsys: pytest.CaptureFixture[str]) -> None:
         (["table.md", "--gamma", "-1"], "--gamma"),
         (["table.md", "--noise", "80"], "more than 50%"),
         (["table.md", "--column", "Speedup"], "--column 'Speedup': not of the form HEADING=MEANING"),
-        (["table.md", "--column", "Speedup=speed"], "did you mean speedup"),
+        (["table.md", "--column", "Speedup=speed"], "did you mean speed_ratio or speedup"),
         (["table.md", "--column", "speedup=Speedup"], "put the heading first: Speedup=speedup"),
         (["--published", "nonsense"], "--published nonsense: no such data set"),
     ],

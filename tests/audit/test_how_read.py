@@ -21,6 +21,7 @@ COLUMNS = (
     ColumnRead(heading="tok/s", slot="%", meaning="acceptance", certainty=0.62),
     ColumnRead(heading="Peak tok/s", meaning="ignore", certainty=0.9),
     ColumnRead(heading="VRAM", meaning="ignore", certainty=0.97),
+    ColumnRead(heading="rate (t/s)", slot="%", meaning="ignore", certainty=0.9),
 )
 
 

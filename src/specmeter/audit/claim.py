@@ -44,6 +44,9 @@ NOT_READ = "ignore"
 """The meaning of a column whose numbers say nothing about decoding, or nothing that is understood."""
 
 
+_SPEED = re.compile(r"(?<![a-z])(?:(?:tokens?|toks?|tk|t) ?(?:/|per|p) ?s(?:ec(?:ond)?)?\b|tps\b)", re.I)
+
+
 class ColumnRead(Record):
     """What the numbers of a column were taken for."""
 
@@ -64,6 +67,11 @@ class ColumnRead(Record):
     def is_read(self) -> bool:
         """Whether its numbers are used."""
         return self.meaning != NOT_READ
+
+    @property
+    def is_speed(self) -> bool:
+        """Whether its heading or cells say tokens per second."""
+        return "rate" in self.slot or (not self.slot and _SPEED.search(self.heading) is not None)
 
 
 def column_name(heading: str, slot: str = "") -> str:
@@ -171,6 +179,8 @@ class Claim(Record):
     """Tokens generated, the first included."""
     predicted_ms: Positive | None = None
     """Time for them; see `window`."""
+    baseline_predicted_ms: Positive | None = None
+    """Time for them without speculation."""
     prompt_n: Count | None = None
     prompt_ms: Positive | None = None
     prompt_rate: Positive | None = None
@@ -520,14 +530,10 @@ _LENGTH_ALONE = re.compile(r"(?:n|d|k|nd|mtp-?n)[-_ =]?(\d{1,2})", re.I)
 _P_MIN = re.compile(r"\bp[-_ ]?min\s*[=:`]?\s*(0?\.\d{1,4}|0|1)\b", re.I)
 
 
-def read_settings(text: str) -> dict[str, float]:
-    """Draft length and least certainty that a name says: `n-max 4, p-min 0.6`, `EAGLE-3, k=3`."""
-    found: dict[str, float] = {}
-    if lengths := draft_lengths(text[:200]):
-        found["gamma"] = lengths[0]
-    if (match := _P_MIN.search(text[:200])) is not None:
-        found["p_min"] = float(match.group(1))
-    return found
+def least_certainty(text: str) -> float | None:
+    """The least certainty that a name says: `p-min 0.6`."""
+    match = _P_MIN.search(text[:200])
+    return None if match is None else float(match.group(1))
 
 
 def draft_lengths(text: str) -> list[int]:

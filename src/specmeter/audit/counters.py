@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from specmeter.audit.claim import Assumption, BoundOutcome, Claim, Range, family_of, joined, length_binds, printed
 from specmeter.audit.equations import TOLERANCE, Equation, apart, window_of
-from specmeter.audit.speedup import COUNTED, MEAN_OF_SPEEDUPS, RATES, end_to_end, most_tau, speedup_range
+from specmeter.audit.speedup import COUNTED, MEAN_OF_SPEEDUPS, RATES, most_tau, speedup_range
 from specmeter.messages import Message, Value
 from specmeter.theory import bounds
 from specmeter.theory.catalogue import devices as catalogue
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 FAILED, CONSERVATION, WINDOW = "target-decode-failed", "conservation", "window-mismatch"
 UNSAID_LENGTH = 128
 """Draft tokens of one step, at most, where a source does not say."""
+LONG_DRAFT = 32
+"""Accepted tokens of a last draft that one generation cut off, from which on a source would say how long drafts are."""
 FEW_FAILURES = 0.01
 """Share of failed forwards that a rate may survive: more of them, and what came out is neither text nor time of it."""
 SHORTEST = 16
@@ -139,6 +141,10 @@ def _law(claim: Claim) -> Iterator[BoundOutcome]:
             needs = Message("audit.needs_cut_drafts", least=cut_off, gamma=longest)
             line = Message("audit.least", accepted=accepted, steps=None, decoded=decoded)
             yield _broken(line, (Assumption(name="last-draft", needs=needs),))
+        elif claim.runs == 1 and gamma is None and excess > LONG_DRAFT and family_of(claim) != "lookup":
+            needs = Message("audit.needs_long_draft", least=excess)
+            line = Message("audit.least", accepted=accepted, steps=None, decoded=decoded)
+            yield _broken(line, (Assumption(name="last-draft", needs=needs),))
 
 
 def _unsaid_length(claim: Claim) -> int:
@@ -214,8 +220,6 @@ def contradictions(claim: Claim, found: Iterable[Equation]) -> Iterator[BoundOut
     """Numbers of the row that do not go together, unless it is said that they are means."""
     for it in found:
         if not it.fails(claim.kept):
-            continue
-        if it.law.startswith("speedup") and end_to_end(claim) is not None:
             continue
         if it.law == "rate-of-time" and ((claim.runs or 1) > 1 or it.gap <= _most_by_averaging(claim, it.far)):
             continue

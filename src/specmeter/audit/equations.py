@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from specmeter.audit.claim import Claim, Range, joined, length_binds, may_be_tree, printed
+from specmeter.audit.claim import Claim, Range, family_of, joined, length_binds, may_be_tree, printed
 from specmeter.messages import Message, Value
 
 
@@ -174,7 +174,7 @@ def equations_of(claim: Claim) -> tuple[Equation, ...]:
     means = set(claim.averaged)
     if claim.window == "with prompt":  # benchmarks that time whole runs print the ratio of their means
         means -= {"speedup", "decode_rate", "baseline_rate"}
-    return tuple(
+    found = tuple(
         equations(
             known,
             positions=[Range(max(0.0, share - half), share, share + half) for share in claim.positions],
@@ -186,6 +186,9 @@ def equations_of(claim: Claim) -> tuple[Equation, ...]:
             chain=length_binds(claim) and not may_be_tree(claim) and not joined(claim),
         )
     )
+    if claim.engine == "llama.cpp" or claim.p_min or family_of(claim) == "lookup":  # drafts may end before gamma tokens
+        return tuple(it for it in found if it.law != "acceptance-of-positions" or it.left.low <= it.right.high)
+    return found
 
 
 def window_of(claim: Claim) -> str:
@@ -196,7 +199,16 @@ def window_of(claim: Claim) -> str:
 
 _NUMBERS = (
     *("decode_rate", "token_ms", "predicted_n", "predicted_ms", "wall_ms", "prompt_n", "prompt_ms", "step_ms"),
-    *("baseline_rate", "baseline_wall_ms", "speedup", "concurrency", "gamma", "acceptance", "tau"),
+    *(
+        "baseline_rate",
+        "baseline_predicted_ms",
+        "baseline_wall_ms",
+        "speedup",
+        "concurrency",
+        "gamma",
+        "acceptance",
+        "tau",
+    ),
     *("drafted", "accepted", "steps", "target_forwards"),
 )
 
@@ -227,8 +239,8 @@ _MAY_BE_ZERO = frozenset({"accepted", "acceptance", "gamma", "prompt_n"})
 _SERVED = 1.6
 """Factor above the rate of its time per token from which on a rate is that of several requests, if nothing says so."""
 _FEW = 8
-_LENGTHS = range(2, 9)
-"""Draft lengths that an acceptance and a tau may show; of longer ones nearly every number is near a whole one."""
+_LONGEST = 8.5
+"""Draft length that an acceptance and a tau may show: nearly every longer one is near a whole number."""
 _SHORTER = 1.15
 """Factor by which drafts that end early may lower tau where the other rows' drafts have full length."""
 _ELSEWHERE = 1.08
@@ -335,7 +347,8 @@ def _of_shares(row: _Row) -> Iterator[Equation]:
             yield found
     elif gamma is None and tau.low > 1 and share.low > 0:
         length = tau.plus(-1).over(share)
-        if (whole := round(length.value)) in _LENGTHS:
+        if 1.5 < length.value < _LONGEST:
+            whole = round(length.value)
             yield row.equation(
                 "length-is-whole", length, Range(whole, whole, whole), "tau", "acceptance", tau=tau.value
             )
@@ -359,8 +372,20 @@ def _of_positions(row: _Row, positions: Sequence[Range]) -> Iterator[Equation]:
         yield row.equation("acceptance-of-positions", share, made, "acceptance", "positions")
 
 
+def _with_runs(row: _Row) -> _Row:
+    """The row with the times of whole runs that it implies: of the prompt, and of the tokens at its rates."""
+    prompt, count, known = row.get("prompt_ms"), row.get("predicted_n"), dict(row.known)
+    for side, rate in (("", "decode_rate"), ("baseline_", "baseline_rate")):
+        if prompt is not None and count is not None and rate in known and f"{side}wall_ms" not in known:
+            decode = known.get(f"{side}predicted_ms") or count.over(known[rate]).times(1e3)
+            known[f"{side}wall_ms"] = prompt.sum(decode)
+    return _Row(known, row.averaged, row.runs)
+
+
 def _of_speedup(row: _Row, speedup_of: str, elsewhere: str, busy: bool) -> Iterator[Equation]:
     speedup, ratios, of_run = row.get("speedup"), list[Equation](), None
+    if speedup is not None and "prompt_ms" in row.known:
+        row = _with_runs(row)
     for law, fast, slow in (
         ("speedup-of-rates", "decode_rate", "baseline_rate"),
         ("speedup-of-token-times", "token_ms", "baseline_token_ms"),

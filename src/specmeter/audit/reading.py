@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import importlib
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -160,11 +159,11 @@ class RowDefaults:
     rounding: dict[str, float] = field(default_factory=dict[str, float])
 
     def complete(self, claim: Claim) -> Claim:
-        """The claim and its rivals with what they lacked. A baseline is given nothing about drafting."""
-        if claim.problem is not None:
+        """The claim, and its other readings, with what they lacked. A baseline is given nothing about drafting."""
+        if claim.problem is not None or not self.values:
             return claim
         if claim.rivals:
-            rivals = tuple(tuple(map(self.complete, reading)) for reading in claim.rivals)
+            rivals = tuple(tuple(self.complete(it) for it in rival) for rival in claim.rivals)
             claim = claim.model_copy(update={"rivals": rivals})
         plain = claim.method == "none"
         missing = {
@@ -301,7 +300,7 @@ class Audit:
             note.values["columns"] for note in notes if isinstance(note, Message) and note.code == "read.rates_left"
         ]
         unread = dict.fromkeys(str(name) for names in left if isinstance(names, (list, tuple)) for name in names)
-        unread |= dict.fromkeys(it.name for it in self.columns if not it.is_read and _SPEED.search(it.name))
+        unread |= dict.fromkeys(it.name for it in self.columns if not it.is_read and it.is_speed)
         counted = tally(self.rulings)
         if self.contradicted:
             counted = Message("audit.with_contradictions", told=counted, rows=self.contradicted)
@@ -335,8 +334,6 @@ class Audit:
         return sum(ruling.verdict == verdict for ruling in self.rulings)
 
 
-_SPEED = re.compile(r"(?<![a-z])(?:(?:tokens?|toks?|tk|t) ?(?:/|per|p) ?s(?:ec(?:ond)?)?\b|tps\b)|\[rate", re.I)
-"""Names of columns that hold speeds."""
 _MAX_ASKED = 1_000
 """Rulings that are tried with numbers that they lack."""
 

@@ -42,16 +42,12 @@ UNLIKELY_RATIO, WRONG_RATIO = 1.3, 1.5
 
 
 def speedup_range(claim: Claim) -> Range | None:
-    """The claimed speedup: as printed, as the ratio of the rates, or what both allow; None where neither is there.
-
-    Where the two do not agree, the lower one is taken: it is easier to believe.
+    """The claimed speedup of decoding: as printed, as the ratio of the rates, or what both allow; None where neither is
+    there. Where the two do not agree, the lower one is taken: it is easier to believe.
     """
-    both = _both(claim)
-    if both is None:
-        return printed(claim, "speedup") or _ratio(claim)
-    said, rates, _ = both
-    if claim.speedup_of == "run" or end_to_end(claim) is not None:
-        return rates
+    said, rates = printed(claim, "speedup"), _ratio(claim)
+    if said is None or rates is None or claim.speedup_of == "run":
+        return rates or said
     low, value = max(said.low, rates.low), said.value
     if low > min(said.high, rates.high):
         low, value = min(said.low, rates.low), min(said.value, rates.value)
@@ -60,8 +56,6 @@ def speedup_range(claim: Claim) -> Range | None:
 
 def check_ratio(claim: Claim, found: Iterable[Equation]) -> BoundOutcome | None:
     """Whether a printed speedup is what its rates or times give; None if they are missing, or if it nearly is."""
-    if (whole := end_to_end(claim)) is not None:
-        return BoundOutcome(RATES, "weak", whole)
     it = next((it for it in found if it.law.startswith("speedup")), None)
     if it is None:
         return None
@@ -98,35 +92,6 @@ def _prompt_needed(claim: Claim, said: float, rates: float) -> float | None:
         return None
     needed = (1 - said / rates) / (said - 1)
     return needed if needed > 0 else None
-
-
-def end_to_end(claim: Claim) -> Message | None:
-    """A printed speedup of the whole run: the row's own times give it, and its rates do not."""
-    both = _both(claim)
-    if both is None or both[2] <= SAME_RATIO:
-        return None
-    said = both[0]
-    whole, decode, prompt = (printed(claim, name) for name in ("wall_ms", "predicted_ms", "prompt_ms"))
-    if claim.baseline_wall_ms is not None and whole is not None:
-        plain = claim.baseline_wall_ms
-    elif prompt is not None and claim.predicted_n and claim.baseline_rate:
-        plain = prompt.value + 1e3 * claim.predicted_n / claim.baseline_rate
-        if whole is None:
-            spent = decode.value if decode is not None else 1e3 * claim.predicted_n / (claim.decode_rate or 1)
-            whole = Range(prompt.value + spent, prompt.value + spent, prompt.value + spent)
-    else:
-        return None
-    if not said.low / SAME_RATIO <= plain / whole.value <= said.high * SAME_RATIO:
-        return None
-    return Message("audit.end_to_end", speedup=said.value, baseline_s=plain / 1e3, run_s=whole.value / 1e3)
-
-
-def _both(claim: Claim) -> tuple[Range, Range, float] | None:
-    """(printed speedup, ratio of the rates, least factor between the two); None where one is missing."""
-    said, rates = printed(claim, "speedup"), _ratio(claim)
-    if said is None or rates is None:
-        return None
-    return said, rates, max(1.0, said.low / rates.high, rates.low / said.high)
 
 
 def most_tau(claim: Claim) -> Limit | None:

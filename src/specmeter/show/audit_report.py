@@ -105,7 +105,7 @@ def _told(audit: Audit, place: str, *, details: bool) -> Iterator[list[Block]]:
 def _how_read(columns: Sequence[ColumnRead], *, details: bool) -> list[Block]:
     """What columns were taken for, a line each: those that are in doubt as questions; others only with `details`."""
     least: dict[tuple[str, str], ColumnRead] = {}
-    for it in columns:  # those of several tables that are alike share a line
+    for it in (it for it in columns if it.heading):  # those of several tables that are alike share a line
         if (it.name, it.meaning) not in least or it.certainty < least[it.name, it.meaning].certainty:
             least[it.name, it.meaning] = it
     shown = [it for it in least.values() if details or it.certainty < SURE][: MAX_ROWS if details else MAX_SHOWN]

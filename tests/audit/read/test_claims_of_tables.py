@@ -56,4 +56,18 @@ def test_a_request_of_an_export_is_one_run() -> None:
 def test_a_column_is_what_the_user_says(heading: str, meaning: str, tau: float) -> None:
     (claim,) = claims("speedup,len\n1.9x,2.5\n", "t.csv", **{heading: meaning})
     assert claim.tau == tau
-    assert claim.rivals == ()
+    assert {rival.tau for group in claim.rivals for rival in group} <= {tau}
+
+
+def test_what_the_user_says_holds_for_texts_and_for_our_own_columns() -> None:
+    (claim,) = claims("Thing,speedup,tau\nEAGLE,1.9x,2.5\n", "t.csv", Thing="method")
+    assert claim.method == "eagle"
+    own = "predicted_n,predicted_ms,decode_rate,n\n48,480,100,7\n"
+    (claim,) = claims(own, "t.csv", n="gamma", decode_rate="ignore")
+    assert (claim.gamma, claim.decode_rate) == (7, None)
+
+
+def test_a_number_that_counts_repeats_is_no_condition() -> None:
+    rows = "base,none,0,50.3\nbase,none,1,50.1\nmtp,mtp,0,90.2\nmtp,mtp,1,91.0\n"
+    found = claims("name,method,rep,tok_s\n" + rows, "t.csv")
+    assert [it.conditions for it in found] == [{}] * 4

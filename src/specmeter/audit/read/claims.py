@@ -7,10 +7,18 @@ from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any
 
-from specmeter.audit.claim import Claim, Range, claim_of, drafts_of_vllm, family_by_name, mixture_of_experts
+from specmeter.audit.claim import (
+    Claim,
+    Range,
+    claim_of,
+    drafts_of_vllm,
+    family_by_name,
+    least_certainty,
+    mixture_of_experts,
+)
 from specmeter.audit.read.meaning import in_english, is_plain, known_column, load, norm, requests_at_once
 from specmeter.audit.read.readings import OF_SPEEDUP
-from specmeter.audit.read.records import Frame, Record, drafts
+from specmeter.audit.read.records import REPEAT, Frame, Record, drafts
 from specmeter.messages import Message
 from specmeter.theory.catalogue import devices as catalogue
 
@@ -65,7 +73,7 @@ def claim_from(record: Record, frame: Frame, texts: Mapping[str, str], **given: 
     method = _method(record, texts, texts.get("label") or words, context)
     if method is not None:
         fields["method"] = method
-    everything = f"{said} {context}"
+    everything = " ".join([said, *frame.grid.head, context])
     width = fields.pop("tree_width", None)
     if width is not None:
         fields["tree"] = width > 1
@@ -75,11 +83,10 @@ def claim_from(record: Record, frame: Frame, texts: Mapping[str, str], **given: 
         fields["tree"] = True  # its steps are the depth of the tree
     if method == "none":
         fields.pop("gamma", None)
+    elif "p_min" not in fields and (least := least_certainty(said)) is not None:
+        fields["p_min"] = least
     if _SYNTHETIC.search(context) or _is_synthetic(frame, record.row):
         fields["synthetic"] = method != "none"
-    window = texts.get("rate_window") or "unknown"
-    if {"arm_id", "prompt_id"} <= set(frame.grid.head):  # a request of `specmeter export`
-        fields["runs"], window = 1, "all but the first"
     if _YES.match(texts.get("draft_elsewhere", "")):
         fields["draft_elsewhere"] = True
     if "experts" not in fields:
@@ -140,7 +147,7 @@ def _numbers(record: Record, frame: Frame, kept: Collection[str]) -> dict[str, A
             known[name] = Range(1e3 / each.high, 1e3 / each.value, 1e3 / each.low)
             if not plain:
                 del known["token_ms"]
-    decoding, its = known.get("predicted_ms"), known.pop("baseline_predicted_ms", None)
+    decoding, its = known.get("predicted_ms"), known.get("baseline_predicted_ms")
     if its is not None and decoding is not None and not {"speedup", "decode_rate", "predicted_n"} & known.keys():
         known["speedup"] = its.over(decoding)
     walls = known.get("baseline_wall_ms"), known.get("wall_ms")
@@ -189,7 +196,7 @@ def _method(record: Record, texts: Mapping[str, str], label: str, context: str) 
         return _METHODS.get(named, named) if not is_plain(named) else "none" if not drafts(record.known) else None
     for text in (label, record.group):
         if family_by_name(text) not in {"unknown", "none"}:
-            return text.lower()
+            return _METHODS.get(text.lower(), text.lower())
     for text in (" ".join(record.headings), context):
         names = dict.fromkeys(name.lower() for name in _NAMED.findall(text))
         if names:
@@ -208,7 +215,7 @@ def _conditions(frame: Frame, record: Record, texts: Mapping[str, str]) -> dict[
             found.setdefault(frame.grid.head[c][:40] or "row", cells[r])
     settings = {it.column for it in frame.streams if it.own and it.candidates[0].quantity == "condition"}
     for c, head in enumerate(frame.grid.head):
-        if frame.grid.rows[r][c] and (c in settings or head in load().conditions):
+        if frame.grid.rows[r][c] and (head in load().conditions or (c in settings and not REPEAT.search(head))):
             found.setdefault(head[:40], frame.grid.rows[r][c])
     if r < len(frame.grid.sections) and frame.grid.sections[r]:
         found["section"] = frame.grid.sections[r]

@@ -299,6 +299,7 @@ def build(table: Table, path: Path) -> Grid | None:
             if not level[column] and levels[-1][column]:
                 level[column] = level[column - 1]
     head = [" | ".join(dict.fromkeys(level[column] for level in levels if level[column])) for column in range(width)]
+    head = _under_prefix(head)
     grid = Grid(head, [], [], table.context, table.kind, faults=[*table.faults, *faults])
     section = ""
     for place, cells in rows[heads:]:
@@ -313,6 +314,16 @@ def build(table: Table, path: Path) -> Grid | None:
     if not table.spans:
         _fill_down(grid.rows)
     return grid if grid.rows or grid.faults else None
+
+
+def _under_prefix(head: list[str]) -> list[str]:
+    """Headings that come twice, with the words before the colon to their left: `off: TTFT`, `t/s`, `on: TTFT`."""
+    prefix, found = "", list[str]()
+    for heading in head:
+        before, colon, after = heading.partition(": ")
+        prefix = before if colon and after else prefix
+        found.append(f"{prefix}: {heading}" if prefix and head.count(heading) > 1 else heading)
+    return found
 
 
 def _squared(table: Table, heads: int) -> tuple[int, list[tuple[str, Message]], list[Row]]:
@@ -361,6 +372,8 @@ def _is_heading(above: list[str], cells: list[str], below: list[str]) -> bool:
     filled = [cell for cell in cells if cell]
     if len(filled) < max(2, len(cells) / 2) or any(is_number(cell) or EMPTY.fullmatch(cell) for cell in filled):
         return False
+    if len(filled) == len(cells) > 2 and len(set(filled)) == 1:
+        return False  # a line across the table
     count = sum(map(is_number, below))
     repeats = len(set(filled)) < len(filled) or 2 * above.count("") >= len(above)
     return (count >= max(2, len(cells) // 2) and repeats) or (not cells[0] and count >= 2)

@@ -50,7 +50,9 @@ def table_options(columns: Mapping[str, str] | None = None, flag: str = "--colum
     for heading, meaning in (columns or {}).items():
         if heading and meaning in known:
             continue
-        near = difflib.get_close_matches(meaning or heading, known, n=3)
+        wanted = meaning or heading
+        same = [it for it in known if wanted in it.split("_")]
+        near = list(dict.fromkeys([*same[:3], *difflib.get_close_matches(wanted, known, n=2)]))
         hint = f"did you mean {' or '.join(near)}? " if near else ""
         if heading in known and meaning:
             hint = f"put the heading first: {meaning}={heading}. "

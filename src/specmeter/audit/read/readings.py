@@ -16,7 +16,7 @@ from itertools import combinations
 from specmeter.audit.equations import Equation, equations
 from specmeter.audit.read.grids import Grid, turned
 from specmeter.audit.read.laws import baseline_rows
-from specmeter.audit.read.meaning import IGNORE, TIMES, Meaning, Stream, streams_of
+from specmeter.audit.read.meaning import IGNORE, TIMES, Meaning, Stream, name_of, streams_of
 from specmeter.audit.read.options import TableOptions
 from specmeter.audit.read.records import Frame, Reading, Record, Records
 
@@ -41,7 +41,8 @@ MOST_ROWS = 24
 """Rows that are looked at for evidence; longer tables are sampled."""
 MOST_RIVALS = 12
 _SHOWN = {"rate", "token_time", "wall_time", "decode_time", "speedup", "gain", "time_change", "relative", "acceptance",
-          "tau", "accepted_per_step", "drafted", "accepted", "position", "step_time", "steps_per_s", "perplexity"}  # fmt: skip
+          "tau", "accepted_per_step", "drafted", "accepted", "position", "step_time", "steps_per_s",
+          "perplexity"}  # fmt: skip
 """Quantities of which a grid must have one to be a claim."""
 
 
@@ -104,10 +105,12 @@ class Understood:
         return any(meaning.quantity in _SHOWN for meaning in self.best)
 
     def certainty(self, i: int) -> float:
-        """Share of the weight of all readings that gives a stream its meaning."""
+        """Share of the weight of all readings that gives a stream its meaning, by the name that users have for it."""
         top = self.found[0].total
         weights = [math.exp(max(-30.0, scored.total - top)) for scored in self.found]
-        same = (w for w, scored in zip(weights, self.found, strict=True) if alike(scored.reading[i], self.best[i]))
+        name, scale = name_of(self.best[i]), self.best[i].scale
+        read = ((weight, scored.reading[i]) for weight, scored in zip(weights, self.found, strict=True))
+        same = (weight for weight, it in read if (name_of(it), it.scale) == (name, scale))
         return sum(same) / sum(weights)
 
     def rivals(self, row: int) -> list[Scored]:
@@ -116,11 +119,6 @@ class Understood:
         top = max(weight for weight, _ in weights)
         near = sorted((it for it in weights if it[0] > top - RIVAL), key=lambda it: -it[0])
         return [scored for _, scored in near if scored is not self.found[0]]
-
-
-def alike(a: Meaning, b: Meaning) -> bool:
-    """Whether two meanings say the same of a number."""
-    return (a.quantity, a.side, a.scale, a.basis) == (b.quantity, b.side, b.scale, b.basis)
 
 
 def understand(grid: Grid, options: TableOptions) -> Understood | None:

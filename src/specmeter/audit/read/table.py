@@ -17,7 +17,7 @@ from specmeter.audit.read.document import Importer, read_text
 from specmeter.audit.read.exact import exact_streams
 from specmeter.audit.read.grids import Grid, grids
 from specmeter.audit.read.laws import broken
-from specmeter.audit.read.meaning import IGNORE, known_column, name_of
+from specmeter.audit.read.meaning import IGNORE, column_named, known_column, name_of
 from specmeter.audit.read.options import TableOptions
 from specmeter.audit.read.readings import MOST_RIVALS, Scored, Understood, understand
 from specmeter.audit.read.records import Frame, Records
@@ -47,12 +47,12 @@ TABLE = Importer(sniff_table, read_table_file)
 def read_table(text: str, path: Path, options: TableOptions) -> Iterator[Claim]:
     """The same for a text that came from `path`."""
     found = False
-    read = [(grid, exact_streams(grid) or understand(grid, options)) for grid in grids(text, path)]
+    read = [(grid, _understood(grid, options)) for grid in grids(text, path)]
     if options.columns:
         named = (it.name for _, one in read if one is not None for it in _read_as(one))
         options.refuse_unknown((*(name for grid, _ in read for name in grid.head), *named), path)
     for grid, understood in read:
-        for claim in read_grid(grid, understood, path):
+        for claim in read_grid(grid, understood, path, options):
             found = True
             yield claim
     if not found:
@@ -63,14 +63,19 @@ def read_table(text: str, path: Path, options: TableOptions) -> Iterator[Claim]:
         )
 
 
-def read_grid(grid: Grid, understood: Understood | None, path: Path) -> Iterator[Claim]:
+def _understood(grid: Grid, options: TableOptions) -> Understood | None:
+    exact = None if options.columns.keys() & set(grid.head) else exact_streams(grid)
+    return exact or understand(grid, options)
+
+
+def read_grid(grid: Grid, understood: Understood | None, path: Path, options: TableOptions) -> Iterator[Claim]:
     """The claims of one grid in the order of its rows; none if no column claims anything."""
     problems = [Claim(source=str(path), row=place, problem=why) for place, why in grid.faults]
     if understood is None or not understood.claims_something:
         yield from problems
         return
     frame = understood.frame
-    texts = _text_columns(frame)
+    texts = _text_columns(frame, options)
     read_as = tuple(_read_as(understood))
     notes = _notes(understood)
     against = {r: tuple(lines) for r, lines in broken(frame).items()}
@@ -115,12 +120,13 @@ def _says_something(claim: Claim) -> bool:
     return any(getattr(claim, name) not in (None, ()) for name in _NUMBERS)
 
 
-def _text_columns(frame: Frame) -> dict[str, dict[int, str]]:
-    """Name of a column of texts -> row -> cell."""
+def _text_columns(frame: Frame, options: TableOptions) -> dict[str, dict[int, str]]:
+    """Name of a column of texts -> row -> cell; what the user says comes first."""
     found: dict[str, dict[int, str]] = {}
-    for c, head in enumerate(frame.grid.head):
-        column = known_column(head)
-        if column is not None and column.kind in {"text", "flag"} and frame.words[c]:
+    chosen = {heading: column_named(name) for heading, name in options.columns.items()}
+    for c, head in sorted(enumerate(frame.grid.head), key=lambda it: it[1] not in chosen):
+        column = chosen.get(head) or known_column(head)
+        if column is not None and column.kind in {"text", "flag"} and column.name != IGNORE and frame.words[c]:
             found.setdefault(column.name, frame.words[c])
     return found
 
@@ -131,7 +137,7 @@ def _read_as(understood: Understood) -> Iterator[ColumnRead]:
         meaning = understood.best[i]
         slot = "" if stream.own else stream.slot
         yield ColumnRead(
-            heading=stream.heading[:60],
+            heading=stream.heading,
             slot=slot,
             meaning=stream.known.name if stream.known is not None else name_of(meaning),
             certainty=understood.certainty(i),
@@ -143,9 +149,9 @@ def _notes(understood: Understood) -> tuple[Message | str, ...]:
     speeds: list[str] = []
     other: list[str] = []
     for stream, meaning in zip(understood.frame.streams, understood.best, strict=True):
-        if meaning.quantity == IGNORE and stream.own:
+        if meaning.quantity == IGNORE and stream.own and stream.heading:
             likely = any(it.quantity in _SPEEDS and it.prior > -4 for it in stream.candidates)
-            (speeds if likely else other).append(stream.heading[:40] or "?")
+            (speeds if likely else other).append(stream.heading[:40])
     found: list[Message | str] = []
     if other:
         found.append(Message("read.columns_left", columns=list(dict.fromkeys(other))[:_MAX_NAMES]))

@@ -62,7 +62,9 @@ class Screen(Console):
         """One line of parts, each of which may have a tone of its own; wrapped at the screen's width unless told."""
         text = Text.assemble(*(_toned(*it) if isinstance(it, tuple) else _toned(it, "") for it in parts))
         text.stylize_before(STYLES[tone])
-        shown: RenderableType = Padding(text, (0, 0, 0, indent), expand=False) if indent else text
+        shown: RenderableType = text
+        if indent:  # padding would cut off what is not wrapped
+            shown = Padding(text, (0, 0, 0, indent), expand=False) if wrap else Text(" " * indent) + text
         self.print(shown, soft_wrap=not wrap)
 
     def say_all(self, lines: Iterable[Said], *, tone: Tone = "", wrap: bool = True) -> None:
