@@ -36,6 +36,8 @@ FARTHEST = 7.5
 """Nats below the best candidate at which others are dropped."""
 MOST = 6
 """Candidates of a stream."""
+RIVALS = -1.5
+"""Prior of the other quantity of a canonical name."""
 _LIMIT = 300
 """Letters of a heading that are read."""
 
@@ -587,7 +589,8 @@ def _certain(column: Column, facts: Facts) -> list[Meaning]:
     for quantity in filter(None, (column.quantity, column.rival)):
         side = column.side or ("" if quantity not in SIDED else facts.side)
         facts.side = column.side
-        out += [replace(form, side=side and form.side, points=6.0) for form in forms(quantity, 0.0, facts)]
+        prior = 0.0 if quantity == column.quantity else RIVALS
+        out += [replace(form, side=side and form.side, points=6.0) for form in forms(quantity, prior, facts)]
     same = {column.quantity, column.rival, *(["speedup"] if column.quantity == "relative" else [])}
     out = [it for it in out if it.quantity in same]
     if column.kind == "share":
