@@ -67,7 +67,7 @@ def grids(text: str, path: Path) -> list[Grid]:
     text = text.replace("\r\n", "\n").lstrip("\ufeff")
     if is_json(text):
         return _built(json_grids.read_json(text, path), path) or _nothing(text, path)
-    found = _built([*markup.read_latex(text, path), *markup.read_html(text, path)], path)
+    found = _built(markup.read_markup(text, path), path)
     page = text.split("\n")
     if not found and (longest := max(map(len, page))) > MAX_LINE:
         raise UsageError(
