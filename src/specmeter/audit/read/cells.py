@@ -269,12 +269,7 @@ def is_number(text: str) -> bool:
         return False
     nums = numbers(text)
     before, after = text[: first.start()], text[first.end() :]
-    if (
-        not nums
-        or _NAME.match(text)
-       
-        or re.fullmatch(r"\d+(?:\.\d+)?B|\d{4}-\d\d-\d\d(?:[T ].*)?", text)
-    ):
+    if not nums or _NAME.match(text) or re.fullmatch(r"\d+(?:\.\d+)?B|\d{4}-\d\d-\d\d(?:[T ].*)?", text):
         return False  # `0.8B` is a model, `2026-01-01` a date
     if nums[0].unit in {"big", "size"} and re.search(r"[A-Za-z]{2,}", after) and not re.match(r"\s*[(,;/]", after):
         return False
