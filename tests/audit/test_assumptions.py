@@ -41,6 +41,8 @@ def test_the_chains_of_vllm_are_bound_by_their_length(tmp_path: Path) -> None:
         tmp_path, "| Config | Accept length |", "|---|---|", "| vLLM EAGLE num_speculative_tokens=4 | 6.2 |"
     )
     assert label.rulings[0].verdict == "impossible"
+    csv = "method,num_speculative_tokens,acceptance_length,tok_s", "none,0,1.0,80", "eagle3,3,4.62,170"
+    assert audited(tmp_path, *csv).rulings[1].verdict == "impossible", "the setting is vLLM's"
     above = (
         "EAGLE-3 in vLLM 0.12, one H100:",
         "",

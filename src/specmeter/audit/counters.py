@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 FAILED, CONSERVATION, WINDOW = "target-decode-failed", "conservation", "window-mismatch"
 UNSAID_LENGTH = 128
 """Draft tokens of one step, at most, where a source does not say."""
+LONG_DRAFT = 32
+"""Accepted tokens of a last draft that one generation cut off, from which on a source would say how long drafts are."""
 FEW_FAILURES = 0.01
 """Share of failed forwards that a rate may survive: more of them, and what came out is neither text nor time of it."""
 SHORTEST = 16
@@ -137,6 +139,10 @@ def _law(claim: Claim) -> Iterator[BoundOutcome]:
             yield _broken(line, () if excess > cut else _longer_last_draft(excess, usual, runs))
         elif claim.runs is None and 2 * (cut_off := math.ceil(excess / max(1, longest))) > max(2, runs):
             needs = Message("audit.needs_cut_drafts", least=cut_off, gamma=longest)
+            line = Message("audit.least", accepted=accepted, steps=None, decoded=decoded)
+            yield _broken(line, (Assumption(name="last-draft", needs=needs),))
+        elif claim.runs == 1 and gamma is None and excess > LONG_DRAFT and family_of(claim) != "lookup":
+            needs = Message("audit.needs_long_draft", least=excess)
             line = Message("audit.least", accepted=accepted, steps=None, decoded=decoded)
             yield _broken(line, (Assumption(name="last-draft", needs=needs),))
 

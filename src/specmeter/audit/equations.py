@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from specmeter.audit.claim import Claim, Range, joined, length_binds, may_be_tree, printed
+from specmeter.audit.claim import Claim, Range, family_of, joined, length_binds, may_be_tree, printed
 from specmeter.messages import Message, Value
 
 
@@ -174,7 +174,7 @@ def equations_of(claim: Claim) -> tuple[Equation, ...]:
     means = set(claim.averaged)
     if claim.window == "with prompt":  # benchmarks that time whole runs print the ratio of their means
         means -= {"speedup", "decode_rate", "baseline_rate"}
-    return tuple(
+    found = tuple(
         equations(
             known,
             positions=[Range(max(0.0, share - half), share, share + half) for share in claim.positions],
@@ -186,6 +186,9 @@ def equations_of(claim: Claim) -> tuple[Equation, ...]:
             chain=length_binds(claim) and not may_be_tree(claim) and not joined(claim),
         )
     )
+    if claim.engine == "llama.cpp" or claim.p_min or family_of(claim) == "lookup":  # drafts may end before gamma tokens
+        return tuple(it for it in found if it.law != "acceptance-of-positions" or it.left.low <= it.right.high)
+    return found
 
 
 def window_of(claim: Claim) -> str:
@@ -196,7 +199,16 @@ def window_of(claim: Claim) -> str:
 
 _NUMBERS = (
     *("decode_rate", "token_ms", "predicted_n", "predicted_ms", "wall_ms", "prompt_n", "prompt_ms", "step_ms"),
-    *("baseline_rate", "baseline_wall_ms", "speedup", "concurrency", "gamma", "acceptance", "tau"),
+    *(
+        "baseline_rate",
+        "baseline_predicted_ms",
+        "baseline_wall_ms",
+        "speedup",
+        "concurrency",
+        "gamma",
+        "acceptance",
+        "tau",
+    ),
     *("drafted", "accepted", "steps", "target_forwards"),
 )
 

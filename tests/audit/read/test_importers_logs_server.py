@@ -11,6 +11,8 @@ from said import codes
 from specmeter.audit.claim import Claim
 from specmeter.audit.judge import rule_claim
 from specmeter.audit.read import llama_server_log, llama_speculative
+from specmeter.audit.read.options import TableOptions
+from specmeter.audit.reading import read_claims
 from specmeter.messages import Message
 
 
@@ -334,3 +336,51 @@ def test_a_printed_time_per_token_is_that_of_its_line(tmp_path: Path, each: str,
     ruling = rule_claim(claims_of(text, tmp_path)[0])
     assert (ruling.verdict == "impossible") is bool(verdict)
     assert ("= 31.25 ms per token" in str(ruling.arithmetic)) is bool(verdict)
+
+
+def test_pasted_positions_add_up_to_the_mean_length(tmp_path: Path) -> None:
+    text = (
+        "draft acceptance = 0.74485 ( 3474 accepted /  4664 generated), mean len =  4.13\n"
+        "acc per pos = (0.924, 0.813, 0.600, 0.441, 0.348)\n"
+    )
+    (claim,) = pasted(text, tmp_path)
+    assert (claim.positions, claim.gamma, claim.tau) == ((0.924, 0.813, 0.6, 0.441, 0.348), 5, 4.13)
+    assert rule_claim(claim).verdict == "cannot tell"
+    (raised,) = pasted(text.replace("4.13", "5.13"), tmp_path)
+    assert "tau = 5.13, but the positions add up to 4.126" in map(str, rule_claim(raised).contradictions)
+
+
+STATISTICS = (
+    "draft acceptance rate = 0.69811 (  111 accepted /   159 generated)\n"
+    "7.02.255.331 I statistics draft-mtp: #calls(b,g,a) = 18 1308 1308, #gen drafts = 1308, #acc drafts = 1134, "
+    "#gen tokens = 2602, #acc tokens = 2031, dur(b,g,a) = 0.016, 54825.426, 2.174 ms\n"
+)
+
+
+def test_statistics_tell_what_nothing_else_does(tmp_path: Path) -> None:
+    assert [claim.drafted for claim in pasted(STATISTICS, tmp_path)] == [159]
+    (alone,) = pasted(STATISTICS.partition("\n")[2], tmp_path)
+    assert (alone.row, alone.drafted, alone.accepted) == ("statistics draft-mtp", 2602, 2031)
+    _, raised = pasted(STATISTICS.replace("2031", "2631"), tmp_path)
+    assert rule_claim(raised).verdict == "impossible"
+
+
+def test_lines_of_progress_are_tokens_over_time(tmp_path: Path) -> None:
+    text = (
+        "1.52.831.673 I slot print_timing: id  0 | task 1229 | n_decoded =    474, tg =  39.01 t/s, tg_3s =  44.30 t/s\n"
+        "1.55.861.948 I slot print_timing: id  0 | task 1229 | n_decoded =    597, tg =  39.33 t/s, tg_3s =  40.59 t/s\n"
+    )
+    first, between, last = pasted(text, tmp_path)
+    assert (first.decode_rate, first.predicted_n) == (39.01, 474)
+    assert (between.decode_rate, between.predicted_n) == (40.59, 123)
+    assert between.predicted_ms == pytest.approx(3030.275)
+    assert (last.row, last.decode_rate) == ("slot 0, task 1229, 597 tokens", 39.33)
+    assert {rule_claim(claim).verdict for claim in (first, between, last)} == {"cannot tell"}
+    raised = pasted(text.replace("39.33", "59.33").replace("40.59", "60.59"), tmp_path)
+    assert [rule_claim(claim).verdict for claim in raised] == ["cannot tell", "impossible", "impossible"]
+
+
+def pasted(text: str, tmp_path: Path) -> list[Claim]:
+    path = tmp_path / "server.log"
+    path.write_text(text, encoding="utf-8")
+    return list(read_claims(path, None, TableOptions())[1])

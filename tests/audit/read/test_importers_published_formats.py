@@ -390,3 +390,24 @@ def test_no_object_is_too_strange(keys: list[str], value: Any, tmp_path_factory:
                 rule_claim(claim)
         except UsageError as error:
             str(error)
+
+
+def test_pasted_lines_of_vllm_may_be_wrapped_and_old(tmp_path: Path) -> None:
+    page = """<p>vLLM's own acceptance metrics:</p>
+<pre><code>SpecDecoding metrics: Mean acceptance length: 2.76, Accepted: 317, Drafted: 540,
+  Per-position acceptance rate: 0.817, 0.550, 0.394, Avg Draft acceptance rate: 58.7%
+SpecDecoding metrics: Mean acceptance length: 2.73, Accepted: 171, Drafted: 297,
+  Per-position acceptance rate: 0.778, 0.556, 0.394, Avg Draft acceptance rate: 57.6%
+</code></pre>
+"""
+    first, second, _ = read(page, tmp_path)
+    assert (first.row, first.tau, first.accepted, first.drafted) == ("line 2", 2.76, 317, 540)
+    assert (first.acceptance, first.positions) == (pytest.approx(0.587), (0.817, 0.55, 0.394))
+    assert second.row == "line 4"
+    (old,) = read(
+        "Speculative metrics: Draft acceptance rate: 0.642, System efficiency: 0.250, Number of speculative tokens: 3, "
+        "Number of accepted tokens: 0, Number of draft tokens: 483, Number of emitted tokens: 161.",
+        tmp_path,
+    )
+    assert (old.acceptance, old.accepted, old.drafted, old.gamma) == (0.642, 0, 483, 3)
+    assert rule_claim(old).verdict == "impossible"

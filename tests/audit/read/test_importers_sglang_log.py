@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specmeter.audit.claim import Claim
+from specmeter.audit.judge import rule_claim
 from specmeter.audit.read import serving_log
 from specmeter.audit.read.options import TableOptions
 from specmeter.audit.reading import detect, read_claims, rule
@@ -81,6 +82,23 @@ def test_more_than_gamma_permits_is_ruled(tmp_path: Path) -> None:
     (claim,) = found
     audit = rule([claim.model_copy(update={"baseline_rate": 60.0})], "server.log", name)
     assert (audit.rulings[0].verdict, audit.rulings[0].bound) == ("implausible", "speedup-above-tau")
+
+
+def test_tokens_between_lines_of_one_request_are_its_steps(tmp_path: Path) -> None:
+    """Forty steps per line: 82 tokens of the last line are 2.05 per step."""
+    rows = ((108, 2.17, 0.39), (186, 1.95, 178.86), (258, 1.8, 165.41), (330, 1.8, 165.59), (412, 2.05, 188.68))
+    text = "".join(
+        f"[2025-10-22 10:27:57 TP0] Decode batch. #running-req: 1, #token: {tokens}, token usage: 0.00, accept len: "
+        f"{length:.2f}, accept rate: 0.54, cuda graph: True, gen throughput (token/s): {rate}, #queue-req: 0, \n"
+        for tokens, length, rate in rows
+    )
+    found = claims(text, tmp_path)
+    assert [(it.predicted_n, it.steps) for it in found] == [(None, None), (78, 40), (72, 40), (72, 40), (82, 40)]
+    assert not any(it.contradictions for it in map(rule_claim, found))
+    raised = rule_claim(claims(text.replace("2.05", "3.05"), tmp_path)[-1])
+    assert "tau = 3.05, but 82 tokens / 40 steps = 2.05" in map(str, raised.contradictions)
+    other = claims(text.replace("#token: 412", "#token: 372"), tmp_path)[-1]
+    assert other.steps is None, "a new request began"
 
 
 PARTS = [ARGUMENTS, LINES, OLD, LINES[:90], "Decode batch, #running-req: 9" * 40]

@@ -18,7 +18,7 @@ from specmeter.audit.claim import (
 )
 from specmeter.audit.read.meaning import in_english, is_plain, known_column, load, norm, requests_at_once
 from specmeter.audit.read.readings import OF_SPEEDUP
-from specmeter.audit.read.records import Frame, Record, drafts
+from specmeter.audit.read.records import REPEAT, Frame, Record, drafts
 from specmeter.messages import Message
 from specmeter.theory.catalogue import devices as catalogue
 
@@ -73,7 +73,7 @@ def claim_from(record: Record, frame: Frame, texts: Mapping[str, str], **given: 
     method = _method(record, texts, texts.get("label") or words, context)
     if method is not None:
         fields["method"] = method
-    everything = f"{said} {context}"
+    everything = " ".join([said, *frame.grid.head, context])
     width = fields.pop("tree_width", None)
     if width is not None:
         fields["tree"] = width > 1
@@ -87,9 +87,6 @@ def claim_from(record: Record, frame: Frame, texts: Mapping[str, str], **given: 
         fields["p_min"] = least
     if _SYNTHETIC.search(context) or _is_synthetic(frame, record.row):
         fields["synthetic"] = method != "none"
-    window = texts.get("rate_window") or "unknown"
-    if {"arm_id", "prompt_id"} <= set(frame.grid.head):  # a request of `specmeter export`
-        fields["runs"], window = 1, "all but the first"
     if _YES.match(texts.get("draft_elsewhere", "")):
         fields["draft_elsewhere"] = True
     if "experts" not in fields:
@@ -150,7 +147,7 @@ def _numbers(record: Record, frame: Frame, kept: Collection[str]) -> dict[str, A
             known[name] = Range(1e3 / each.high, 1e3 / each.value, 1e3 / each.low)
             if not plain:
                 del known["token_ms"]
-    decoding, its = known.get("predicted_ms"), known.pop("baseline_predicted_ms", None)
+    decoding, its = known.get("predicted_ms"), known.get("baseline_predicted_ms")
     if its is not None and decoding is not None and not {"speedup", "decode_rate", "predicted_n"} & known.keys():
         known["speedup"] = its.over(decoding)
     walls = known.get("baseline_wall_ms"), known.get("wall_ms")
@@ -218,7 +215,7 @@ def _conditions(frame: Frame, record: Record, texts: Mapping[str, str]) -> dict[
             found.setdefault(frame.grid.head[c][:40] or "row", cells[r])
     settings = {it.column for it in frame.streams if it.own and it.candidates[0].quantity == "condition"}
     for c, head in enumerate(frame.grid.head):
-        if frame.grid.rows[r][c] and (c in settings or head in load().conditions):
+        if frame.grid.rows[r][c] and (head in load().conditions or (c in settings and not REPEAT.search(head))):
             found.setdefault(head[:40], frame.grid.rows[r][c])
     if r < len(frame.grid.sections) and frame.grid.sections[r]:
         found["section"] = frame.grid.sections[r]

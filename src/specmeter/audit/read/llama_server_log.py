@@ -12,9 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from specmeter.audit.claim import Claim, claim_of
 from specmeter.audit.read.document import Importer
@@ -23,11 +24,13 @@ from specmeter.engines.llama_cpp.log_formats import (
     BEGIN,
     DECODE_TIME,
     END,
+    INT,
     NUMBER,
     PROMPT_TIME,
     SLOT_AND_TASK,
     STATISTICS,
     STEP,
+    log_time_ms,
 )
 from specmeter.engines.llama_cpp.log_setup import LoadedModel, Setup
 from specmeter.engines.llama_cpp.log_signs import LogSigns, SignReader
@@ -39,7 +42,11 @@ from specmeter.messages import Message
 _SLOT_FIELD = re.compile(r'"?\b(?:id_slot|slot_id)"?[=:] *(-?\d{1,9})')
 _TASK_FIELD = re.compile(r'"?\b(?:id_task|task_id)"?[=:] *(-?\d{1,12})')
 _TOTAL = re.compile(rf"total time += +{NUMBER} ms")
-_MEAN = re.compile(rf"mean (?:acceptance length|len) = +{NUMBER}")
+_MEAN = re.compile(rf"mean (?:acceptance length|len|acc len) = +{NUMBER}")
+_POSITIONS = re.compile(r"(?:acc per pos|#acc rate/pos) = \(((?:[01]\.\d{1,6}(?:, )?){1,200})\)")
+_METHOD = re.compile(rf"statistics +([\w-]{{1,60}}): .{{0,160}}#gen tokens = +{INT}, #acc tokens = +{INT}")
+_PROGRESS = re.compile(rf"\bn_(?:decoded|gen) = +{INT}, tg = +{NUMBER} t/s(?:, tg_3s = +{NUMBER} t/s)?")
+"""Tokens so far, their rate, and the rate since the line before."""
 _FORWARDS = "llama_print_timings"
 
 _HEADING = re.compile(
@@ -58,6 +65,9 @@ _SERVER = re.compile(
 )
 _MAX_SLOTS = 256
 _MAX_ALONE = 10_000
+_MAX_STATISTICS = 2_000
+_SLACK_MS = 10.0
+"""By which the time of a line may miss that of the token it counts."""
 
 
 def sniff_llama_server(head: str) -> bool:
@@ -79,7 +89,11 @@ def read_llama_server(path: Path) -> Iterator[Claim]:
     yield from log.rest()
     if log.finished == 0:
         yield from map(log.finish, log.alone)
-    if log.finished == 0:
+    told = log.finished > 0
+    for claim in (*log.in_progress(told), *log.of_methods(told)):
+        told = True
+        yield claim
+    if not told:
         failed = log.signs.failed_decodes
         notes = (Message("read.failed", failed=failed),) if failed else ()
         yield Claim(
@@ -139,6 +153,7 @@ class _Request:
     draft: tuple[float, int, int] | None = None
     """(printed rate, accepted, generated)"""
     mean_length: float | None = None
+    positions: tuple[float, ...] = ()
     rounds: int = 0
     """Verified drafts that were traced, one target forward each."""
     restores: int = 0
@@ -160,6 +175,21 @@ class _Request:
         return True
 
 
+class _Progress(NamedTuple):
+    """A line that a request prints every few seconds."""
+
+    log_ms: float | None
+    tokens: int
+    rate: float
+    recent: float | None
+    """Rate since the line before."""
+
+
+def _shares(line: str) -> tuple[float, ...]:
+    found = _POSITIONS.search(line)
+    return tuple(min(1.0, float(share)) for share in found.group(1).split(",")) if found else ()
+
+
 @dataclass
 class _ServerLog:
     """State of a log as its lines pass by: bounded, however many requests there are."""
@@ -178,6 +208,10 @@ class _ServerLog:
     _last_slot: str = ""
     _last_task: str = ""
     _has_slots: bool = False
+    _progress: dict[tuple[str, str], list[_Progress]] = field(default_factory=dict[tuple[str, str], list[_Progress]])
+    """Lines of each slot and task."""
+    _methods: dict[str, str] = field(default_factory=dict[str, str])
+    """The last line of statistics per method."""
     _verified: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     """The statistics per method up to the last request: they only ever grow, and an excerpt begins anywhere."""
 
@@ -186,7 +220,13 @@ class _ServerLog:
         if "draft tokens" in line:
             if found := STEP.search(line):
                 self._step(*_place(line), found)
-        elif "draft acceptance" in line or "statistics" in line:
+        elif " tg = " in line and (found := _PROGRESS.search(line)) is not None:
+            slot, task = _place(line)
+            lines = self._progress.setdefault((slot or "", task or ""), [])
+            if len(self._progress) * (1 + len(lines)) <= _MAX_ALONE:
+                recent = float(found.group(3)) if found.group(3) else None
+                lines.append(_Progress(log_time_ms(line), int(found.group(1)), float(found.group(2)), recent))
+        elif "draft acceptance" in line or "statistics" in line or "acc per pos" in line:
             self._more(line)
         elif " time " in line or "print_timing" in line:
             return self._times(line)
@@ -292,13 +332,19 @@ class _ServerLog:
         if (slot := _place(line)[0]) is not None:
             self._last_slot = slot
         request = self._open.get(self._last_slot)
+        if (found := _METHOD.search(line)) and len(self._methods) < _MAX_SLOTS:
+            self._methods[found.group(1)] = line[found.start() : found.start() + _MAX_STATISTICS]
         if request is None or request.decode is None:
             quoted = _Request("", "", self._failures)
             if len(self.alone) < _MAX_ALONE and quoted.read_draft(line):
                 self.alone.append(quoted)
+            elif self.alone and "acc per pos" in line:
+                self.alone[-1].positions = _shares(line)
             return
         if found := _TOTAL.search(line):
             request.total_ms = float(found.group(1))
+        elif "acc per pos" in line:
+            request.positions = _shares(line)
         elif (
             not request.read_draft(line) and (found := STATISTICS.search(line)) and len(request.statistics) < _MAX_SLOTS
         ):
@@ -307,6 +353,51 @@ class _ServerLog:
     @property
     def _failures(self) -> tuple[int, int, int]:
         return self.signs.failed_decodes, self.signs.failed_decodes_of_draft, self.signs.draft_failures
+
+    # --- lines that people paste without the rest ---------------------------------------------------------------------
+
+    def in_progress(self, told: bool) -> Iterator[Claim]:
+        """What requests say while they run, unless their ends tell more: one claim per line, and one for all of it."""
+        for (slot, task), lines in self._progress.items() if not told else ():
+            row = ", ".join(f"{what} {number}" for what, number in (("slot", slot), ("task", task)) if number) or "log"
+            first, last = lines[0], lines[-1]
+            yield self._measured(f"{row}, {first.tokens} tokens", first.rate, first.tokens, None)
+            for before, now in pairwise(lines):
+                ms = _between(before, now)
+                if now.tokens > before.tokens and now.recent and ms > 0:
+                    tokens = now.tokens - before.tokens
+                    yield self._measured(f"{row}, {before.tokens} to {now.tokens} tokens", now.recent, tokens, ms)
+            if last.log_ms is not None and first.log_ms is not None and len(lines) > 1 and first.rate:
+                ms = 1e3 * first.tokens / first.rate + last.log_ms - first.log_ms
+                yield self._measured(f"{row}, {last.tokens} tokens", last.rate, last.tokens, ms)
+
+    def _measured(self, row: str, rate: float, tokens: int, ms: float | None) -> Claim:
+        values = setup_fields(self.setup, self.signs.signs())
+        values["rounding"] |= {"decode_rate": 0.005, "predicted_ms": _SLACK_MS}
+        return claim_of(
+            source=self.source, row=row, decode_rate=rate or None, predicted_n=tokens, predicted_ms=ms, **values
+        )
+
+    def of_methods(self, told: bool) -> Iterator[Claim]:
+        """The statistics of each method since the server started, if no request tells more, or if they cannot be."""
+        for name, line in self._methods.items():
+            counts = _METHOD.search(line)
+            drafted, accepted = map(int, counts.groups()[1:]) if counts else (0, 0)
+            if not drafted or (told and accepted <= drafted):
+                continue
+            mean = _MEAN.search(line)
+            values = setup_fields(self.setup, self.signs.signs()) | {"method": name, "runs": None}
+            values["rounding"] = {"tau": 0.005, "positions": 0.0005}
+            yield claim_of(
+                source=self.source,
+                row=f"statistics {name}",
+                drafted=drafted,
+                accepted=accepted,
+                tau=max(1.0, float(mean.group(1))) if mean else None,
+                positions=(shares := _shares(line)),
+                gamma=self.setup.gamma or len(shares) or None,
+                **values,
+            )
 
     # --- its claim ---------------------------------------------------------------------------------------------------
 
@@ -384,6 +475,8 @@ class _ServerLog:
                 yield Message("read.mean_length", length=request.mean_length)
             elif request.mean_length is not None and request.mean_length >= 1:
                 values["tau"], rounding["tau"] = request.mean_length, 0.005
+            values["positions"], rounding["positions"] = request.positions, 0.0005
+            values["gamma"] = values["gamma"] or len(request.positions) or None
         elif values["method"] not in (None, "none"):
             yield Message("read.nothing_drafted")
         if request.rounds:
@@ -435,6 +528,13 @@ def _place(line: str) -> tuple[str | None, str | None]:
         return None, None
     slot, task = _SLOT_FIELD.search(line), _TASK_FIELD.search(line)
     return (slot.group(1) if slot else None), (task.group(1) if task else None)
+
+
+def _between(before: _Progress, now: _Progress) -> float:
+    """Milliseconds between two lines: by their stamps, or by what their rates say."""
+    if before.log_ms is not None and now.log_ms is not None:
+        return now.log_ms - before.log_ms
+    return 1e3 * (now.tokens / now.rate - before.tokens / before.rate) if now.rate and before.rate else 0.0
 
 
 def _window(rate: float, ms: float, tokens: int) -> str:

@@ -75,7 +75,7 @@ _OF_PROMPT = re.compile(r"\bpp ?\d*\b|\bprefill\b|prompt (?:processing|eval)|\bt
 _MACHINE = re.compile(r"machine|device|gpu|hardware|card|chip|host", re.I)
 _BUSY = re.compile(r"\b(?:parallel|concurren\w+|batch(?:ed)?|np)\b", re.I)
 _TREE = re.compile(r"tree|medusa|eagle|hydra|top-?k", re.I)
-_REPEAT = re.compile(
+REPEAT = re.compile(
     r"\brun|rep|block|seed|^#|\bid\b|index|sample|note|comment|parity|status|date|commit|link|source|file|output"
     r"|^(?:invocation|position|item|attempt)$",
     re.I,
@@ -317,12 +317,12 @@ class Records:
         for c, cells, always in columns:
             left, right = {cells[r] for r in cells if r in plain}, {cells[r] for r in cells if r not in plain}
             if always or left & right or not left or not right:
-                repeats = _REPEAT.search(grid.head[c]) is not None and not always
+                repeats = REPEAT.search(grid.head[c]) is not None and not always
                 (shared.repeats if repeats else shared.conditions).append(cells)
             elif _MACHINE.search(grid.head[c]):
                 shared.machines.append(cells)
             elif len(left) > 1 and len(left | right) < len(grid.rows):
-                (shared.repeats if _REPEAT.search(grid.head[c]) else shared.conditions).append(cells)
+                (shared.repeats if REPEAT.search(grid.head[c]) else shared.conditions).append(cells)
         for b in shared.bases:
             shared.by_key.setdefault(shared.key(b), []).append(b)
 
@@ -507,6 +507,8 @@ class Records:
         """Put a number of the row where it belongs."""
         stream, meaning = self.frame.streams[i], self.reading[i]
         quantity = meaning.quantity
+        if meaning.basis == "chunk" and "base" not in {side, record.role}:
+            return
         if quantity in {"speedup", "gain", "time_change"}:
             if quantity == "gain":
                 here = Range(1 + here.low, round(1 + here.value, 9), 1 + here.high)
@@ -525,7 +527,8 @@ class Records:
         elif quantity == "position":
             record.positions.append(here)
         else:
-            fields = OF_BASELINE if side == "base" and record.role != "base" else OWN
+            alone = record.role == "base" and OWN.get(quantity) not in record.own
+            fields = OF_BASELINE if side == "base" and not alone else OWN
             name = fields.get(quantity, quantity if quantity in EXTRA else None)
             if quantity == "condition" and stream.known is not None and stream.known.name in EXTRA:
                 name = stream.known.name
@@ -535,8 +538,6 @@ class Records:
                 here = Range(here.low - 1, here.value - 1, here.high - 1)
             elif quantity == "accepted_per_step":
                 here = Range(here.low + 1, here.value + 1, here.high + 1)
-            if side == "base" and record.role == "base" and name in record.known:
-                return  # its own column says it
             record.own.add(name)
             _put(record, name, here, i, COUNTS)
             if quantity in OF_BASELINE and side != "base":

@@ -8,8 +8,8 @@
 
 with what happened since the line before: the mean acceptance length counts the bonus token, there are as many positions
 as draft tokens at most, and a line beside it has the rate of all requests together and how many were running. One claim
-per line, and one for the log with their sums. The benchmark's block (`Serving Benchmark Result`) has the numbers of its
-JSON, rounded; SGLang's benchmark prints the same block.
+per line, and one for the log with their sums. Until 2025 it printed `Speculative metrics`, sums since its start. The
+benchmark's block (`Serving Benchmark Result`) has the numbers of its JSON, rounded; SGLang's prints the same block.
 
 *SGLang*: lines of `Decode batch`. Every forty decode steps or so its scheduler prints, for what happened since the line
 before (`Decode batch.` until 2025, `Decode batch,` since; parts in between come and go with version, model and
@@ -27,9 +27,12 @@ start, have the algorithm and `speculative_num_steps`, the longest chain that ca
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 from specmeter.audit.claim import Claim, claim_of, problem_of
@@ -45,15 +48,19 @@ from specmeter.messages import Message
 _MAX_LINES = 10_000
 """Lines of metrics that are claims of their own; the sum counts all."""
 _FLOAT = r"(\d{1,9}(?:\.\d{1,9})?)"
-_METRICS = re.compile(
-    rf"SpecDecoding metrics: .{{0,80}}?Mean acceptance length: {_FLOAT}.{{0,160}}?Accepted: (\d{{1,12}}) tokens, "
-    rf"Drafted: (\d{{1,12}}) tokens"
+_METRICS = re.compile(r"\b(SpecDecoding|Speculative) metrics:")
+_FIELDS = re.compile(
+    r"(Mean acceptance length|Draft acceptance rate|(?:Accepted|Drafted)(?: throughput)?"
+    rf"|Number of (?:accepted|draft|speculative) tokens): {_FLOAT}"
 )
-_POSITIONS = re.compile(r"Per-position acceptance rate: ((?:\d\.\d{1,6}(?:, |$)){1,200})")
-_THROUGHPUTS = re.compile(rf"Accepted throughput: {_FLOAT} tokens/s, Drafted throughput: {_FLOAT} tokens/s")
-_SHARE = re.compile(rf"Avg Draft acceptance rate: {_FLOAT}%")
+_CONTINUES = re.compile(
+    r"[>\s]*(?:(?:Mean|Accepted|Drafted|Per-position|Avg|Draft|System|Number)(?: [a-z]{1,20}){0,3}:|\d\.\d)"
+)
+"""How the rest of a wrapped line of metrics begins."""
+_MAX_WRAPPED = 4_000
+_POSITIONS = re.compile(r"Per-position acceptance rate: ((?:\d\.\d{1,6}(?:, )?){1,200})")
 _RATE = re.compile(rf"Avg generation throughput: {_FLOAT} tokens/s(?:, Running: (\d{{1,6}}) reqs)?")
-_CONFIG = re.compile(r"SpeculativeConfig\(([^()]{1,600})\)|speculative_config=\{([^{}]{1,600})\}")
+_CONFIG = re.compile(r"SpeculativeConfig\(([^()]{1,600})\)|speculative[_-]config[= '\"]{1,3}\{([^{}]{1,600})\}")
 _TARGET = re.compile(r"\bmodel='([^']{1,160})', (?:speculative_config|tokenizer)=")
 _BLOCK = re.compile(r"={3,80} (?:\w{1,40} )?Serving Benchmark Result ={3,80}")
 _BLOCK_LINE = re.compile(r"\s*([A-Z][A-Za-z0-9 ()/%#.-]{2,60}?):\s+([0-9][0-9.,]*)\s*$")
@@ -82,7 +89,7 @@ _NAMES = {
 
 def sniff_vllm_log(head: str) -> bool:
     """A line of metrics, or the head of the block."""
-    return "SpecDecoding metrics:" in head or _is_head_of_block(head)
+    return _METRICS.search(head) is not None or _is_head_of_block(head)
 
 
 def _is_head_of_block(text: str) -> bool:
@@ -95,8 +102,16 @@ def read_vllm_log(path: Path) -> Iterator[Claim]:
     Raises `UsageError` when the file cannot be read.
     """
     log = _VllmLog(str(path))
-    for number, line in enumerate(log_lines(path), start=1):
-        yield from log.feed(number, line)
+    held, begun = "", 0
+    for number, line in enumerate(chain(log_lines(path), [""]), start=1):
+        if held and len(held) < _MAX_WRAPPED and _CONTINUES.match(line):
+            held += " " + line.strip("> \t")
+            continue
+        if held:
+            yield from log.feed(begun, held)
+        held, begun = (line.rstrip(), number) if _METRICS.search(line) else ("", 0)
+        if not held:
+            yield from log.feed(number, line)
     yield from log.rest()
 
 
@@ -142,8 +157,11 @@ class _VllmLog:
             yield from self._end_of_block()
         elif "throughput" in line and (found := _RATE.search(line)) is not None:
             self._rate = (float(found.group(1)), int(found.group(2)) if found.group(2) else None)
-        if "SpecDecoding" in line and (found := _METRICS.search(line)) is not None:
-            yield from self._metrics(number, line, found)
+        if "metrics:" in line and (found := _METRICS.search(line)) is not None:
+            said = line[found.end() : found.end() + _MAX_WRAPPED]
+            yield from (
+                self._metrics(number, said) if found.group(1) == "SpecDecoding" else self._since_start(number, said)
+            )
         elif "peculative" in line and (found := _CONFIG.search(line)) is not None:
             self._configure(line, found.group(1) or found.group(2))
 
@@ -178,8 +196,8 @@ class _VllmLog:
         }
 
     def _configure(self, line: str, text: str) -> None:
-        gamma = re.search(r"num_spec(?:ulative)?_tokens['\"]?\s*[:=]\s*(\d{1,4})\b", text)
-        method = re.search(r"method['\"]?\s*[:=]\s*['\"]([\w-]{1,40})['\"]", text)
+        gamma = re.search(r"num_spec(?:ulative)?_tokens[\\'\"]{0,2}\s*[:=]\s*(\d{1,4})\b", text)
+        method = re.search(r"method[\\'\"]{0,2}\s*[:=]\s*[\\'\"]{1,2}([\w-]{1,40})[\\'\"]", text)
         draft = re.search(r"\bmodel['\"]?\s*[:=]\s*['\"]([^'\"]{1,160})['\"]", text)
         target = _TARGET.search(line)
         self.gamma = int(gamma.group(1)) if gamma else self.gamma
@@ -187,36 +205,56 @@ class _VllmLog:
         self.draft = draft.group(1) if draft else self.draft
         self.target = target.group(1) if target else self.target
 
-    def _metrics(self, number: int, line: str, found: re.Match[str]) -> Iterator[Claim]:
-        length, accepted, drafted = float(found.group(1)), int(found.group(2)), int(found.group(3))
-        positions = _POSITIONS.search(line)
-        count = positions.group(1).count(".") if positions else 0
+    def _since_start(self, number: int, text: str) -> Iterator[Claim]:
+        said = {name: float(value) for name, value in _FIELDS.findall(text)}
+        drafted, accepted = said.get("Number of draft tokens"), said.get("Number of accepted tokens")
+        if drafted is None or accepted is None or self._claims >= _MAX_LINES:
+            return
+        self._claims += 1
+        gamma = said.get("Number of speculative tokens")
+        yield claim_of(
+            **self._common(),
+            row=f"line {number}",
+            drafted=int(drafted),
+            accepted=int(accepted),
+            acceptance=said.get("Draft acceptance rate"),
+            gamma=int(gamma) if gamma else self.gamma,
+            rounding={"acceptance": 0.0005},
+            pooled=("acceptance",),
+        )
+
+    def _metrics(self, number: int, text: str) -> Iterator[Claim]:
+        said = {name: float(value) for name, value in _FIELDS.findall(text)}
+        if "Accepted" not in said or "Drafted" not in said:
+            return
+        accepted, drafted = int(said["Accepted"]), int(said["Drafted"])
+        length, share = said.get("Mean acceptance length"), said.get("Draft acceptance rate")
+        positions = _POSITIONS.search(text)
+        shares = tuple(min(1.0, float(it)) for it in positions.group(1).strip(", ").split(",")) if positions else ()
         self._lines += 1
         self._accepted, self._drafted = self._accepted + accepted, self._drafted + drafted
-        self._drafts += accepted / (length - 1) if length > 1 else (drafted / count if count else 0.0)
-        self._positions = max(self._positions, count)
+        self._drafts += accepted / (length - 1) if length and length > 1 else drafted / len(shares) if shares else 0.0
+        self._positions = max(self._positions, len(shares))
         rate, self._rate = self._rate, None
         if self._lines > _MAX_LINES:
             return
         self._claims += 1
-        share = _SHARE.search(line)
         fields: dict[str, Any] = {
             "drafted": drafted,
             "accepted": accepted,
             "tau": length,
-            "acceptance": float(share.group(1)) / 100 if share else None,
-            "gamma": self.gamma or count or None,
+            "acceptance": share / 100 if share is not None else None,
+            "positions": shares,
+            "gamma": self.gamma or len(shares) or None,
             "rounding": {"tau": 0.005, "acceptance": 0.0005, "decode_rate": 0.05, "positions": 0.0005},
             "pooled": ("acceptance", "tau"),
         }
-        if (rates := _THROUGHPUTS.search(line)) is not None and (per_s := float(rates.group(2))) > 0:
-            share, half = float(rates.group(1)) / per_s, 0.005 / per_s
-            if drafted and abs(accepted / drafted - share) > 2 * half + ROUNDED:  # then the counts are not the line's
-                fields |= {"acceptance": share}
+        if (per_s := said.get("Drafted throughput", 0.0)) > 0 and "Accepted throughput" in said:
+            by_rates, half = said["Accepted throughput"] / per_s, 0.005 / per_s
+            if drafted and abs(accepted / drafted - by_rates) > 2 * half + ROUNDED:  # the counts are not its own
+                fields["acceptance"] = by_rates
         if rate is not None and rate[0] > 0:
             fields |= {"decode_rate": rate[0], "concurrency": max(1, rate[1]) if rate[1] is not None else None}
-        shares = (float(share) for share in re.findall(r"[\d.]+", positions.group(1))) if positions else ()
-        fields["positions"] = tuple(min(1.0, share) for share in shares)
         yield claim_of(**self._common(), row=f"line {number}", **fields)
 
     # --- the block of the benchmark ----------------------------------------------------------------------------------
@@ -275,7 +313,11 @@ def _length_of_sglang(item: Mapping[str, object]) -> dict[str, Any]:
 _DECODE = re.compile(
     rf"\bDecode batch[.,] #running-req: (\d{{1,6}}),.{{0,400}}?gen throughput \(token/s\): {_FLOAT}(?:,|\s|$)"
 )
+_TOKENS = re.compile(r"#token: (\d{1,9}),")
 _LENGTH = re.compile(rf"\baccept len: {_FLOAT},")
+_ALIKE = 3
+"""Lines that took the same number of steps, at least, before others are held against it."""
+_SAME = 0.1
 _RANK = re.compile(r"\[[\d:. -]{8,30}((?: (?:TP|DP|PP|EP)\d{1,4})+)\]")
 _ARGUMENTS = re.compile(
     r"\b(model_path|speculative_algorithm|speculative_num_steps|speculative_eagle_topk)=(?:'([^']{1,200})'|(None|\d{1,5})\b)"
@@ -293,21 +335,26 @@ def read_sglang_log(path: Path) -> Iterator[Claim]:
     Raises `UsageError` when the file cannot be read.
     """
     setup: dict[str, Any] = {}
-    found = 0
+    found: list[tuple[Claim, int | None]] = []
+    alone: dict[str, int] = {}
     for number, line in enumerate(log_lines(path), start=1):
         if "ServerArgs(" in line:
             setup = _setup(line)
+        elif "Prefill batch" in line:
+            alone.clear()
         elif "Decode batch" in line and (said := _DECODE.search(line)) is not None:
             running, rate = int(said.group(1)), float(said.group(2))
             if not running or not rate:
                 continue  # printed as the last request ended: a rate of none of them
-            length = _LENGTH.search(said.group())
-            rank = _RANK.search(line)
-            found += 1
-            yield claim_of(
+            length, rank = _LENGTH.search(said.group()), _RANK.search(line)
+            name = rank.group(1) if rank else ""
+            tokens, before = _TOKENS.search(line), alone.pop(name, None)
+            if tokens is not None and running == 1:
+                alone[name] = int(tokens.group(1))
+            claim = claim_of(
                 source=str(path),
                 row=f"line {number}",
-                label=f"{running} running{rank.group(1) if rank else ''}",
+                label=f"{running} running{name}",
                 engine="SGLang",
                 decode_rate=rate,
                 concurrency=running,
@@ -316,10 +363,32 @@ def read_sglang_log(path: Path) -> Iterator[Claim]:
                 pooled=("tau",),
                 **setup,
             )
-            if found >= _MAX_LINES:
-                return
+            found.append((claim, None if before is None or name not in alone else alone[name] - before))
+            if len(found) >= _MAX_LINES:
+                break
+    yield from _with_steps(found)
     if not found:
         yield Claim(source=str(path), row="log", problem=Message("unread.sglang_log"))
+
+
+def _with_steps(found: list[tuple[Claim, int | None]]) -> Iterator[Claim]:
+    """The claims with the tokens of one request since the line before, and the steps that most lines took for theirs.
+
+    A line that took others says so of itself only if its rate too is that of another length: a new request may have
+    begun that the log does not show.
+    """
+    taken = Counter(round(made / it.tau) for it, made in found if made and made > 0 and it.tau)
+    steps, times = taken.most_common(1)[0] if taken else (0, 0)
+    known = times >= _ALIKE and 2 * times > taken.total() and steps > 0
+    like = [it for it, made in found if made and it.tau and round(made / it.tau) == steps]
+    speed = median((it.decode_rate or 0.0) / (it.tau or 1.0) for it in like) if known else 0.0
+    for claim, made in found:
+        if known and speed and made and made > 0 and claim.tau and claim.decode_rate:
+            by_tokens, by_rate = made / claim.tau / steps, claim.decode_rate / claim.tau / speed
+            if claim in like or abs(by_tokens / by_rate - 1) < _SAME:
+                yield claim.model_copy(update={"predicted_n": made, "steps": steps})
+                continue
+        yield claim
 
 
 SGLANG_LOG = Importer(sniff_sglang_log, read_sglang_log)
