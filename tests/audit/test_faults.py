@@ -142,10 +142,11 @@ def test_a_label_may_be_a_draft_length(label: str, tmp_path: Path) -> None:
 
 
 _PIECES = (
-    "speedup", "tok/s", "t/s", "acceptance", "tau", "gamma", "n_max", "baseline", "MTP", "draft", "off", "accepted",
-    "drafted", "TPOT (ms)", "wall (s)", "change", "1.2x", "+34%", "-5%", "0.71", "71%", "412/530", "23 → 41 t/s",
-    "64.0 ± 0.3", "0", "1e300", "-1", "none", "—", "速度", "接受率", "3", "512 tokens", "\n", "\n\n", " | ",
-    "|---|---|", ",", ": ", "  ", "(", ")", "<td>", "<table>", "</table>", '{"a": 1}', "[", "- ", "## ", "with", "without",
+    "speedup", "tok/s", "t/s", "acceptance", "tau", "gamma", "n_max", "baseline", "MTP", "draft", "off",
+    "accepted", "drafted", "TPOT (ms)", "wall (s)", "change", "1.2x", "+34%", "-5%", "0.71", "71%", "412/530",
+    "23 → 41 t/s", "64.0 ± 0.3", "0", "1e300", "-1", "none", "—", "速度", "接受率", "3", "512 tokens", "\n", "\n\n",
+    " | ", "|---|---|", ",", ": ", "  ", "(", ")", "<td>", "<table>", "</table>", '{"a": 1}', "[", "- ", "## ",
+    "with", "without",
 )  # fmt: skip
 
 

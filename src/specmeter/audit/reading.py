@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,14 +18,8 @@ from specmeter.audit.across import TimingNoise, noise_of, notes_across
 from specmeter.audit.claim import VERDICTS, AuditVerdict, Claim, ColumnRead, Ruling
 from specmeter.audit.judge import in_words, rule_claim
 from specmeter.audit.published import claims as published_claims
-from specmeter.audit.read.document import (
-    BYTES,
-    RATES,
-    Importer,
-    parse_number,
-    read_head,
-    refuse_binary,
-)
+from specmeter.audit.read.cells import numbers
+from specmeter.audit.read.document import Importer, read_head, refuse_binary
 from specmeter.audit.read.grids import grids
 from specmeter.audit.read.meaning import IGNORE, streams_of
 from specmeter.audit.read.table import read_table, read_table_file
@@ -147,7 +142,15 @@ def _plain(value: Any) -> Any:
 
 # --- what the user says ----------------------------------------------------------------------------------------------
 
-_SPEEDS = {"": 1e9, **{f"{unit}/s": factor for unit, factor in BYTES.items()}}
+_RATES: dict[str, float] = dict.fromkeys(
+    ("", "tok/s", "toks/s", "t/s", "tokens/s", "tps", "token/s", "tokens/sec", "tok/sec", "toks/sec"), 1.0
+)
+_BYTES: dict[str, float] = {
+    **dict.fromkeys(("b", "byte", "bytes"), 1.0),
+    **{f"{letter}b": 1000.0**power for power, letter in enumerate("kmgt", 1)},
+    **{f"{letter}ib": 1024.0**power for power, letter in enumerate("kmgt", 1)},
+}
+_SPEEDS = {"": 1e9, **{f"{unit}/s": factor for unit, factor in _BYTES.items()}}
 """A bandwidth without a unit is in GB/s, as data sheets have it."""
 
 
@@ -198,10 +201,10 @@ def row_defaults(
     the wrong unit."""
     given = RowDefaults()
     for name, option, text, units in (
-        ("baseline_rate", flag("baseline_rate"), baseline_rate, RATES),
-        ("draft_rate", flag("draft_rate"), draft_rate, RATES),
+        ("baseline_rate", flag("baseline_rate"), baseline_rate, _RATES),
+        ("draft_rate", flag("draft_rate"), draft_rate, _RATES),
         ("bandwidth_bytes_per_s", flag("bandwidth"), bandwidth, _SPEEDS),
-        ("bytes_per_token", flag("bytes_per_token"), bytes_per_token, BYTES),
+        ("bytes_per_token", flag("bytes_per_token"), bytes_per_token, _BYTES),
     ):
         if text is not None:
             given.values[name], given.rounding[name] = _number_of_option(option, text, units)
@@ -235,17 +238,21 @@ def noise_share(text: str | None) -> float | None:
 def _number_of_option(
     option: str, text: str, units: dict[str, float], lowest: float | None = None
 ) -> tuple[float, float]:
-    try:
-        number = parse_number(text)
-    except ValueError as error:
-        raise UsageError(f"{option} {text[:60]!r} {error}", fix="give one number, optionally with its unit") from None
-    if number is None or number.value < 0 or (lowest is None and number.value == 0):
+    given = _NUMBER_AND_UNIT.fullmatch(text[:60])
+    found = numbers(given[1]) if given is not None else []
+    if given is None or len(found) != 1:
+        raise UsageError(f"{option} {text[:60]!r} is not a number", fix="give one number, optionally with its unit")
+    number, unit = found[0], given[2].replace(" ", "").lower()
+    if number.value < 0 or (lowest is None and number.value == 0):
         raise UsageError(f"{option} {text[:60]!r} not above 0", fix="give the measured value")
-    if number.unit not in units:
-        known = ", ".join(unit or "none" for unit in units)
-        said = f"has the unit {number.unit!r}" if number.unit else "has no unit"
+    if unit not in units:
+        known = ", ".join(name or "none" for name in units)
+        said = f"has the unit {unit!r}" if unit else "has no unit"
         raise UsageError(f"{option} {text[:60]!r} {said}", fix=f"use one of these units: {known}")
-    return number.value * units[number.unit], number.half * units[number.unit]
+    return number.value * units[unit], (number.hi - number.value) * units[unit]
+
+
+_NUMBER_AND_UNIT = re.compile(r"\s*([-+~±.,\d ]*\d(?:e[+-]?\d{1,3})?\.?)\s*([a-zµ%/ ]*)", re.I | re.ASCII)
 
 
 def _known_device(name: str, flag: Callable[[str], str]) -> None:

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specmeter.audit.read.cells import clean, is_number, numbers, point
-from specmeter.audit.read.document import Number, parse_number
+from specmeter.audit.reading import row_defaults
+from specmeter.errors import UsageError
 
 
 @pytest.mark.parametrize(
@@ -74,60 +75,41 @@ def test_what_is_no_number(cell: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "value", "half", "unit"),
+    ("option", "text", "value", "half"),
     [
-        ("23", 23, 0.5, ""),
-        ("1,163.9 tok/s", 1163.9, 0.05, "tok/s"),
-        ("800 GB/s", 800, 0.5, "gb/s"),
-        ("3.22 GiB", 3.22, 0.005, "gib"),
-        ("138.0 ± 0.3", 138.0, 0.3, ""),
-        ("-25.2%", -25.2, 0.05, "%"),
-        ("9.022e-05", 9.022e-5, 5e-9, ""),
-        (".5", 0.5, 0.05, ""),
-        ("55.", 55, 0.5, ""),
-        ("~26%", 26, 0.5, "%"),
+        ("baseline_rate", "23", 23, 0.5),
+        ("baseline_rate", "1,163.9 tok/s", 1163.9, 0.05),
+        ("baseline_rate", "138.0 ± 0.3", 138.0, 0.3),
+        ("draft_rate", ".5 t/s", 0.5, 0.05),
+        ("draft_rate", "55.", 55, 0.5),
+        ("draft_rate", "1.2e3", 1200, 50),
+        ("bandwidth", "800 GB/s", 800e9, 0.5e9),
+        ("bandwidth", "2000", 2000e9, 0.5e9),
+        ("bytes_per_token", "3.22 GiB", 3.22 * 2**30, 0.005 * 2**30),
+        ("bytes_per_token", "20.6GB", 20.6e9, 0.05e9),
     ],
 )
-def test_a_number_alone(text: str, value: float, half: float, unit: str) -> None:
-    assert parse_number(text) == Number(pytest.approx(value), pytest.approx(half), unit)
+def test_a_number_that_a_user_gives(option: str, text: str, value: float, half: float) -> None:
+    given = row_defaults(**{option: text})  # pyright: ignore[reportArgumentType]
+    assert [*given.values.values(), *given.rounding.values()] == [pytest.approx(value), pytest.approx(half)]
 
 
-@pytest.mark.parametrize("text", ["", " ", "-", "n/a", "None"])
-def test_nothing(text: str) -> None:
-    assert parse_number(text) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("nan", "not a number"),
-        ("<4%", "not a number"),
-        (".", "not a number"),
-        ("1.2.3", "not a number"),
-        ("1,23", "not a number"),
-        ("44.2 [42.1, 46.2]", "not a number"),
-        ("1e400", "more than"),
-        ("9" * 39, "more than"),
-        ("9" * 2000, "too long"),
-        ("١٢", "not a number"),
-    ],
-)
-def test_what_is_no_number_says_why(text: str, reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        parse_number(text)
+@pytest.mark.parametrize("text", ["", "-", "n/a", "nan", "<4%", ".", "1.2.3", "44.2 [42.1, 46.2]", "1e400", "9" * 39,
+                                  "9" * 2000, "١٢", "-5", "0"])  # fmt: skip
+def test_what_is_no_number_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a number|not above 0"):
+        row_defaults(baseline_rate=text)
 
 
 @given(st.text(max_size=80))
 def test_no_cell_is_too_strange(cell: str) -> None:
-    with contextlib.suppress(ValueError):
-        number = parse_number(cell)
-        assert number is None or (abs(number.value) <= 1e15 and number.half >= 0)
+    with contextlib.suppress(UsageError):
+        row_defaults(baseline_rate=cell)
     assert all(num.lo <= num.value <= num.hi for num in numbers(clean(cell)))
 
 
-@given(st.floats(-1e14, 1e14, allow_nan=False), st.integers(0, 6))
+@given(st.floats(0, 1e14, allow_nan=False), st.integers(1, 6))
 def test_what_python_prints_is_read_back(value: float, digits: int) -> None:
-    number = parse_number(f"{value:.{digits}f}")
-    assert number is not None
+    (number,) = numbers(f"{value:.{digits}f}")
     assert number.value == float(f"{value:.{digits}f}")
-    assert abs(number.value - value) <= number.half * (1 + 1e-6) + abs(value) * 1e-15
+    assert abs(number.value - value) <= (number.hi - number.value) * (1 + 1e-6) + abs(value) * 1e-15

@@ -42,8 +42,9 @@ from pathlib import Path, PureWindowsPath
 from typing import Any, cast
 
 from specmeter.audit.claim import Claim, UnreadableError, claim_of, mixture_of_experts, problem_of
-from specmeter.audit.read import document
+from specmeter.audit.read.cells import numbers
 from specmeter.audit.read.document import (
+    LARGEST,
     MAX_LIST,
     Importer,
     claims_of,
@@ -137,8 +138,9 @@ def _from_markdown(cells: Mapping[str, object]) -> dict[str, object]:
     if test is None:
         raise UnreadableError("unread.llama_bench_test", test=str(cells["test"])[:40])
     rate, _, spread = str(cells["t/s"]).partition("±")
-    size = document.parse_number(str(cells.get("size", "")))
-    unit = {"gib": 2**30, "mib": 2**20, "kib": 2**10}.get(size.unit if size else "", 0)
+    amount, _, unit = str(cells.get("size", "")).strip().lower().partition(" ")
+    size, half = _printed_number(amount)
+    factor = {"gib": 2**30, "mib": 2**20, "kib": 2**10}.get(unit, 0)
     fields: dict[str, object] = {
         "model_type": cells.get("model"),
         "backends": cells.get("backend"),
@@ -148,8 +150,8 @@ def _from_markdown(cells: Mapping[str, object]) -> dict[str, object]:
         "avg_ts": rate.strip(),
         "stddev_ts": spread.strip() or None,
     }
-    if size is not None and unit:
-        fields |= {"model_size": size.value * unit, "size_half": size.half * unit}
+    if size and factor:
+        fields |= {"model_size": size * factor, "size_half": half * factor}
     return fields
 
 
@@ -194,7 +196,7 @@ def _fields_of_test(fields: Mapping[str, object]) -> dict[str, Any]:
         return found | {"prompt_n": prompt, "prompt_ms": time_ms, "notes": (Message("read.prompt_only"),)}
     found |= {"samples": _samples_of_test(fields)}
     found |= {"decode_rate": rate, "decode_rate_sd": None if spread in (None, "") else abs(float(str(spread)))}
-    found["rounding"] |= {"decode_rate": _half_of_rate(fields["avg_ts"])}
+    found["rounding"] |= {"decode_rate": _printed_number(fields["avg_ts"])[1]}
     notes = (Message("read.random_tokens"),) if mixture else ()
     if prompt:
         tokens = {"prompt_n": prompt, "predicted_n": generated, "wall_ms": time_ms, "window": "with prompt"}
@@ -205,13 +207,14 @@ def _fields_of_test(fields: Mapping[str, object]) -> dict[str, Any]:
 def _samples_of_test(fields: Mapping[str, object]) -> tuple[float, ...]:
     """The rates that were averaged, tokens per second; none where the form of the output has none."""
     values = listed(fields, "samples_ts")
-    rates = [float(value) for value in values if isinstance(value, (int, float)) and 0 < value < document.LARGEST]
+    rates = [float(value) for value in values if isinstance(value, (int, float)) and 0 < value < LARGEST]
     return tuple(rates) if len(rates) == len(values) else ()
 
 
-def _half_of_rate(rate: object) -> float:
-    number = document.parse_number(str(rate))
-    return number.half if number is not None else 0.0
+def _printed_number(printed: object) -> tuple[float, float]:
+    """A number and half a unit of its last digit; zeros where there is none."""
+    found = numbers(str(printed)[:60])
+    return (found[0].value, found[0].hi - found[0].value) if len(found) == 1 else (0.0, 0.0)
 
 
 def _device_of_test(fields: Mapping[str, object]) -> str | None:
@@ -426,14 +429,6 @@ def _printed_tasks(path: Path) -> Iterator[Claim]:
         yield _claim_of_task(path, place, task, values, rounding)
 
 
-def _printed_number(printed: str) -> tuple[float, float]:
-    try:
-        number = document.parse_number(printed)
-    except ValueError:
-        number = None
-    return (0.0, 0.0) if number is None else (number.value, number.half)
-
-
 def _claim_of_task(path: Path, place: str, task: str, values: dict[str, Any], rounding: dict[str, float]) -> Claim:
     if "speedup" not in values and "decode_rate" not in values:
         return claim_of(source=str(path), row=place, label=task, problem=Message("unread.cut_task"))
@@ -487,6 +482,6 @@ def _fields_of_answer(item: Mapping[str, object]) -> dict[str, Any]:
 def _numbers_of_turns(choice: Mapping[str, object], key: str) -> list[float]:
     values = listed(choice, key, _MAX_STEPS)
     for value in values:
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < document.LARGEST:
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < LARGEST:
             raise UnreadableError("unread.holds", name=key, value=str(value)[:40])
     return cast("list[float]", values)

@@ -275,59 +275,6 @@ def objects(item: Mapping[str, object], key: str, most: int = 1_000) -> list[Map
     return [cast("Mapping[str, object]", one) for one in listed(item, key, most) if isinstance(one, dict)]
 
 
-# --- one number with its unit (tables and texts: `cells`) -------------------------------------------------------------
-
 MAX_CELL = 1_000
 """Characters of a cell; what is longer is cut off, and is not a number."""
 LARGEST = 1e15
-_NO_NUMBER = frozenset({"", "-", "n/a", "none", "null"})
-_NUMBER = re.compile(
-    r"[~≈+]?\s*(-?)([0-9]{1,3}(?:,[0-9]{3})+|[0-9]{0,40})(\.[0-9]{0,40})?(?:e([+-]?[0-9]{1,3}))?"
-    r"\s*(?:(?:±|\+/-)\s*([0-9]{1,20}(?:\.[0-9]{1,20})?))?\s*([a-zµ%/× ]{0,24})",
-    re.I | re.ASCII,
-)
-
-
-@dataclass(frozen=True)
-class Number:
-    """One printed number."""
-
-    value: float
-    half: float
-    """Half a unit of its last digit, or its printed uncertainty where that is more."""
-    unit: str = ""
-    """Lower case, without spaces; empty where none is printed."""
-
-
-def parse_number(text: str) -> Number | None:
-    """The number in a text, None for an empty one or a dash. Raises `ValueError` for anything else."""
-    if len(text) > MAX_CELL:
-        raise UnreadableError("number.long")
-    text = text.strip()
-    if text.lower() in _NO_NUMBER:
-        return None
-    found = _NUMBER.fullmatch(text)
-    if found is None or not (found[2] or (found[3] or ".") != "."):
-        raise UnreadableError("number.none")
-    sign, whole, fraction, power, spread, unit = found.groups("")
-    value = float(f"{sign}{whole.replace(',', '') or '0'}{fraction}e{power or 0}")
-    if abs(value) > LARGEST:
-        raise UnreadableError("number.large", most=LARGEST)
-    half = 0.5 * 10.0 ** (int(power or 0) - len(fraction.lstrip(".")))
-    return Number(value, max(half, float(spread or 0)), unit.replace(" ", "").replace("×", "x").lower())
-
-
-# --- units, lower case and without spaces -> their factor; one table for files and for options ------------------------
-
-RATES: dict[str, float] = dict.fromkeys(
-    ("", "tok/s", "toks/s", "t/s", "tokens/s", "tps", "token/s", "tokens/sec", "tok/sec", "toks/sec"), 1.0
-)
-"""To tokens per second."""
-TIMES: dict[str, float] = {"ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3, "us": 1e-3, "µs": 1e-3, "ns": 1e-6}
-"""To milliseconds."""
-BYTES: dict[str, float] = {
-    **dict.fromkeys(("b", "byte", "bytes"), 1.0),
-    **{f"{letter}b": 1000.0**power for power, letter in enumerate("kmgt", 1)},
-    **{f"{letter}ib": 1024.0**power for power, letter in enumerate("kmgt", 1)},
-}
-"""To bytes."""

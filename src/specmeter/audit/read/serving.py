@@ -40,7 +40,6 @@ from typing import Any, cast
 from specmeter.audit.claim import Claim, UnreadableError, problem_of
 from specmeter.audit.read.document import (
     MAX_LIST,
-    TIMES,
     Importer,
     claims_of,
     count,
@@ -461,6 +460,10 @@ def _metric_ms(metrics: Mapping[str, object], tag: str) -> float | None:
         return None
     found = metrics.get(tag)
     unit = text(cast("Mapping[str, object]", found), "unit") if isinstance(found, dict) else "ms"
-    if unit not in TIMES:
+    if unit not in _TIMES:
         raise UnreadableError("unread.unit", metric=tag, unit=unit[:20])
-    return value * TIMES[unit]
+    return value * _TIMES[unit]
+
+
+_TIMES = {"ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3, "us": 1e-3, "µs": 1e-3, "ns": 1e-6}
+"""To milliseconds."""

@@ -37,7 +37,8 @@ from typing import Any, NamedTuple
 
 from specmeter.audit.claim import Claim, claim_of, problem_of
 from specmeter.audit.equations import ROUNDED
-from specmeter.audit.read import document, serving
+from specmeter.audit.read import serving
+from specmeter.audit.read.cells import numbers
 from specmeter.audit.read.document import Importer
 from specmeter.audit.read.serving import sglang_speculation
 from specmeter.engines.log_lines import log_lines
@@ -263,13 +264,9 @@ class _VllmLog:
         key = _NAMES.get(name)
         if key is None or self._block is None:
             return
-        try:
-            number = document.parse_number(printed)
-        except ValueError:
-            return
-        if number is not None:
+        for number in numbers(printed)[:1]:
             self._block.item[key] = int(number.value) if number.value == int(number.value) else number.value
-            self._block.halves[key] = number.half
+            self._block.halves[key] = number.hi - number.value
 
     def _end_of_block(self) -> Iterator[Claim]:
         if self._block is None:
