@@ -35,7 +35,7 @@ OVERHEAD = 0.2
 POOLED = 0.2
 """A mean that weighs its rows differs from the plain one by less than this share of their range, of few rows by less
 than the share of one."""
-MOST_STREAMS, MOST_SUMMARIES, MOST_LINES = 60, 30, 2
+MOST_STREAMS, MOST_CELLS, MOST_SUMMARIES, MOST_LINES = 60, 20_000, 12, 2
 KEPT = -1
 _CHANGES = {"change", "loss"}
 _GAINS = {"speedup", "gain", "relative", "time_change"}
@@ -144,7 +144,8 @@ class _Speedups(NamedTuple):
 class _Table:
     def __init__(self, frame: Frame) -> None:
         self.frame, self.grid = frame, frame.grid
-        self.streams = [it for it in frame.streams if len(it.values) > 1][:MOST_STREAMS]
+        most = min(MOST_STREAMS, MOST_CELLS // max(1, len(self.grid.rows)))
+        self.streams = [it for it in frame.streams if len(it.values) > 1][:most]
         self.all = range(len(self.streams))
         self.units = [_unit(stream) for stream in self.streams]
         self.likely = [stream.candidates[0].quantity if stream.candidates else "" for stream in self.streams]
