@@ -76,7 +76,7 @@ def _tree_share_alone() -> str:
         sums = together(requests(World(40 + number, depth, chance, draft_cost=0.02, per_token=0.01)))
         share = sums.accepted / (sums.steps * nodes)
         rows.append((name, depth, f"{share:.3f}", f"{sums.baseline:.1f}", f"{sums.rate:.1f}"))
-    return _csv("method,num_speculative_tokens,acceptance_rate,baseline_tok_s,tok_s", rows)
+    return _csv("method,draft_depth,acceptance_rate,baseline_tok_s,tok_s", rows)
 
 
 def _mean_accepted_tokens() -> str:

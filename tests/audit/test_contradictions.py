@@ -228,7 +228,8 @@ def test_acceptance_and_length_show_a_whole_number_of_drafts() -> None:
     row = {"acceptance": 0.3543, "rounding": {"acceptance": 0.00005, "tau": 0.00005}, "kept": ("length-is-whole",)}
     assert ruled(tau=2.0629, **row).contradictions == ()
     assert [str(it) for it in ruled(tau=2.6629, **row).contradictions] == [
-        "tau = 2.663 with an acceptance of 0.3543 needs drafts of 4.693 tokens, where the other rows need a whole number"
+        "tau = 2.663 with an acceptance of 0.3543 needs drafts of 4.693 tokens, where the other rows need a whole "
+        "number"
     ]
 
 

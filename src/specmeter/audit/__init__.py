@@ -1,7 +1,8 @@
 """Auditing foreign results: which of their numbers can be true?
 
-    file -> importer -> claims -> judge -> rulings
+    file -> claims -> judge -> rulings
 
-An importer turns a table, a benchmark's JSON or an engine's log into `Claim`s, one per row or run, and says nothing
-about them. The judge holds each claim against the bounds of `specmeter.theory.bounds` and says what decides.
+A reader turns a table, a text, a benchmark's JSON or an engine's log into `Claim`s, one per row or run, and says
+nothing about them. A claim of a table carries the claims that other likely readings make of its row (`read.table`). The
+judge holds each of them against equations and the bounds of `specmeter.theory.bounds`; the weakest ruling wins.
 """

@@ -179,6 +179,8 @@ class Claim(Record):
     """Tokens generated, the first included."""
     predicted_ms: Positive | None = None
     """Time for them; see `window`."""
+    baseline_predicted_ms: Positive | None = None
+    """Time for them without speculation."""
     prompt_n: Count | None = None
     prompt_ms: Positive | None = None
     prompt_rate: Positive | None = None

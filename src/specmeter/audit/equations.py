@@ -199,7 +199,16 @@ def window_of(claim: Claim) -> str:
 
 _NUMBERS = (
     *("decode_rate", "token_ms", "predicted_n", "predicted_ms", "wall_ms", "prompt_n", "prompt_ms", "step_ms"),
-    *("baseline_rate", "baseline_wall_ms", "speedup", "concurrency", "gamma", "acceptance", "tau"),
+    *(
+        "baseline_rate",
+        "baseline_predicted_ms",
+        "baseline_wall_ms",
+        "speedup",
+        "concurrency",
+        "gamma",
+        "acceptance",
+        "tau",
+    ),
     *("drafted", "accepted", "steps", "target_forwards"),
 )
 

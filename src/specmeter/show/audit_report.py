@@ -94,12 +94,9 @@ def _told(audit: Audit, place: str, *, details: bool) -> Iterator[list[Block]]:
     for names, rows in audit.asked.items():
         found.append(Text(Message("audit.asked", flags=[f"--{it.replace('_', '-')}" for it in names], rows=rows)))
     said = {"read.rates_left", *(("read.columns_left",) if details and audit.columns else ())}  # further up
-    notes = {
-        note: where
-        for note, where in {**dict.fromkeys(audit.notes, ""), **shared}.items()
-        if not (isinstance(note, Message) and note.code in said)
-    }
-    yield [*found, *(Text(Message("audit.note", where=where, told=note)) for note, where in notes.items())]
+    notes = {**dict.fromkeys(audit.notes, ""), **shared}.items()
+    left = ((note, where) for note, where in notes if getattr(note, "code", "") not in said)
+    yield [*found, *(Text(Message("audit.note", where=where, told=note)) for note, where in left)]
 
 
 def _how_read(columns: Sequence[ColumnRead], *, details: bool) -> list[Block]:

@@ -68,7 +68,6 @@ def test_what_the_user_says_holds_for_texts_and_for_our_own_columns() -> None:
 
 
 def test_a_number_that_counts_repeats_is_no_condition() -> None:
-    found = claims(
-        "name,method,rep,tok_s\nbase,none,0,50.3\nbase,none,1,50.1\nmtp,mtp,0,90.2\nmtp,mtp,1,91.0\n", "t.csv"
-    )
+    rows = "base,none,0,50.3\nbase,none,1,50.1\nmtp,mtp,0,90.2\nmtp,mtp,1,91.0\n"
+    found = claims("name,method,rep,tok_s\n" + rows, "t.csv")
     assert [it.conditions for it in found] == [{}] * 4

@@ -126,7 +126,7 @@ OTHERS = {
     "an arrow in a bracket": ("We see 1.87x (63 -> 80 tok/s).", [["", "We see", ""], ["", "1.87x", "63 → 80 tok/s"]]),
     "two rates in a bracket": (
         "Short context (1K): depth=3 is +6.2% faster (44.27 vs 41.67 tok/s)",
-        [["", "Short context", "depth=", "is faster", ""], ["", "1K", "3", "+6.2%", "(44.27 vs 41.67 tok/s)"]],
+        [["", "Short context", "depth=", "is faster", "is faster"], ["", "1K", "3", "+6.2%", "41.67 tok/s → 44.27"]],
     ),
     "lines below one another": (
         "run            tok/s   (per prompt below)\n  baseline     18.1 tok/s   accept 1.00\n"
@@ -135,10 +135,15 @@ OTHERS = {
          ["cap=2", "34.4 tok/s", "accept 2.49 (1.90x)"]],
     ),
     "a share in a bracket": ("MTP gives 20 tok/s (+91%)", [["", "MTP gives"], ["", "20 tok/s (+91%)"]]),
+    "shares of positions": (
+        "GLM-5.2, 2x RTX 3090; acceptance at the draft positions (0.834 / 0.653 / 0.494, mean length 2.98)",
+        [["", *(f"acceptance at the draft positions {at}" for at in (1, 2, 3)), "mean length"],
+         ["", "0.834", "0.653", "0.494", "2.98"]],
+    ),
     "a range": ("It ranges from 23 to 41 t/s.", [["", "It ranges from"], ["", "23 to 41 t/s"]]),
     "times": (
         "TPOT dropped from 50ms/token to 30ms/token",
-        [["", "TPOT dropped baseline", "after"], ["", "50 ms/token", "30 ms/token"]],
+        [["", "TPOT dropped baseline", "after TPOT"], ["", "50 ms/token", "30 ms/token"]],
     ),
     "counts": ("accepted 94982/93000 draft tokens", [["", "accepted draft tokens"], ["", "94982/93000"]]),
     "counts in words": ("- 9 draft tokens, 18 accepted", [["", "draft tokens", "accepted"], ["", "9", "18"]]),
@@ -241,7 +246,9 @@ def test_numbers_of_a_cell(cell: str, expected: list[tuple[float, str]]) -> None
 def test_pairs_and_ranges() -> None:
     assert [num.role for num in numbers("412/530")] == ["num", "den"]
     assert [num.role for num in numbers(clean("63 -> 80 tok/s"))] == ["before", "after"]
-    assert [num.role for num in numbers("+77% (124 vs 70 tok/s)")] == ["", "after", "before"]
+    assert [(num.value, num.role) for num in numbers(clean("+77% (124 vs 70 tok/s)"))] == [
+        (77, ""), (70, "before"), (124, "after")
+    ]  # fmt: skip
     assert [num.role for num in numbers("0.834 / 0.653 / 0.494")] == ["", "", ""]
     (spread,) = numbers("0.52-0.94")
     assert (spread.lo, spread.hi) == (pytest.approx(0.515), pytest.approx(0.945))

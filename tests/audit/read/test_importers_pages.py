@@ -142,8 +142,9 @@ def test_data_sets_above_rates() -> None:
     assert found[3].rounding["acceptance"] == pytest.approx(0.185)
     assert found[4].acceptance is None
     lengths = "| category | DFlash t1 | DFlash2 t1 |\n| --- | ---: | ---: |\n| coding | 3.99 | 5.10 |\n"
-    with pytest.raises(UsageError, match="no known column"):  # nothing says that these are rates
-        claims(lengths)
+    assert {rule_claim(claim).verdict for claim in claims(lengths)} == {"cannot tell"}, (
+        "nothing says that these are rates"
+    )
 
 
 def test_columns_told_apart_by_parentheses_or_a_prefix() -> None:
@@ -155,7 +156,7 @@ def test_columns_told_apart_by_parentheses_or_a_prefix() -> None:
     assert [claim.speedup for claim in both] == [1.2, 1.3]
     text = "| prompt | spec off: TTFT | decode t/s | MTP: TTFT | decode t/s | ratio |\n|---|---|---|---|---|---|\n"
     found = claims(text + "| a | 2.59 s | 36.24 | 2.80 s | 56.05 | 1.55x |\n")
-    assert told(found, "decode_rate", "baseline_rate", "speedup", "speed_ratio") == [(56.05, 36.24, 1.55, None)]
+    assert told(found, "decode_rate", "baseline_rate", "speedup") == [(56.05, 36.24, 1.55)]
 
 
 # --- merged cells, sections, tables on their side --------------------------------------------------------------------
@@ -229,7 +230,7 @@ def test_ik_s_report(tmp_path: Path) -> None:
     text = """| task | run | stage | tokens | stop | time(s) | tok/s | rounds | accepted |   rate | a.len | pos accept |
 |------|-----|-------|--------|------|---------|-------|--------|----------|--------|-------|------------|
 | code |   1 | base  |    759 | eog  |  21.068 | 36.03 |      - |        - |      - |     - | -          |
-| code |   1 | mtp   |    759 | eog  |  11.068 | 68.58 |    220 |  538/660 | 81.52% |  3.45 | 90.5% 80%  |
+| code |   1 | mtp   |    759 | eog  |  11.068 | 68.58 |    220 |  538/660 | 81.52% |  3.45 | 90% 80% 75% |
 """
     plain, drafted = claims(text, tmp_path)
     assert plain.method == "none"
@@ -254,26 +255,22 @@ def test_chinese_tables(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "tau", "unsaid"),
+    ("text", "lengths"),
     [
-        ("t/s,speedup,mean_accepted_tokens\n60,1.5,4\n", 4, True),
-        ("t/s,speedup,acceptance_length\n60,1.5,0.8\n", 1.8, False),
-        ("t/s,accepted,drafts,acceptance_length\n60,100,50,2.0\n", 3, False),
-        ("t/s,accepted,drafts,acceptance_length\n60,100,50,3.0\n", 3, False),
-        ("name,t/s,MAT\nvanilla,40,1.00\nx,60,2.4\n", 2.4, False),
-        ("name,t/s,accept len\nvanilla,40,0\nx,60,1.4\n", 2.4, False),
-        ("name,t/s,tau\nx,60,2.4\n", 2.4, False),
-        ("name,t/s,accepted_drafts_per_step\nx,60,1.4\n", 2.4, False),
-        ("name,t/s,accepted_per_step\nx,60,1.4\n", 1.4, True),
-        ("name,t/s,Accepted tokens/step\nx,60,2.4\n", 2.4, True),
-        ("name,t/s,accepted_per_step\nvanilla,40,1.00\nx,60,2.4\n", 2.4, False),
+        ("t/s,speedup,mean_accepted_tokens\n60,1.5,4\n", {4, 5}),
+        ("t/s,speedup,acceptance_length\n60,1.5,0.8\n", {1.8}),
+        ("t/s,accepted,drafts,acceptance_length\n60,100,50,2.0\n60,120,50,2.4\n60,80,50,1.6\n", {2.6}),
+        ("t/s,accepted,drafts,acceptance_length\n60,100,50,3.0\n60,120,50,3.4\n60,80,50,2.6\n", {2.6}),
+        ("name,t/s,accept len\nvanilla,40,0\nx,60,1.4\n", {2.4}),
+        ("name,t/s,tau\nx,60,2.4\n", {2.4}),
+        ("name,t/s,accepted_drafts_per_step\nx,60,1.4\n", {2.4}),
+        ("name,t/s,Accepted tokens/step\nx,60,2.4\n", {2.4, 3.4}),
     ],
 )
-def test_whether_a_length_counts_the_target_s_own_token(text: str, tau: float, unsaid: bool) -> None:
+def test_whether_a_length_counts_the_target_s_own_token(text: str, lengths: set[float]) -> None:
     claim = claims(text)[-1]
-    assert claim.tau == pytest.approx(tau)
-    assert ("tau" in claim.unit_unsaid) is unsaid
-    assert claim.accepted != 4
+    read = {it.tau for it in (claim, *(it for other in claim.rivals for it in other))} - {None}
+    assert read == lengths
 
 
 def test_draft_tokens_are_all_of_them_or_those_of_a_step() -> None:
@@ -331,13 +328,10 @@ def test_results_in_a_tree(tmp_path: Path) -> None:
     )  # fmt: skip
     found = claims(text, tmp_path)
     spec = [claim for claim in found if claim.draft]
-    assert told(spec, "gamma", "baseline_rate", "draft_rate", "device") == [
-        (4, 42.42, 140.19, "M2"),
-        (8, 42.42, 140.19, "M2"),
-        (8, 42.42, 140.19, "M2"),
-    ]
-    assert [claim.speedup for claim in spec] == [pytest.approx(1.257), pytest.approx(0.88), None]
-    assert spec[2].conditions == {"section": "sd.results.by_prompt", "prompt": "code"}
+    assert told(spec, "target", "gamma", "device") == [("9B", 4, "M2"), ("9B", 8, "M2")]
+    assert [claim.speedup for claim in spec] == [pytest.approx(1.257), pytest.approx(0.88)]
+    by_prompt = next(claim for claim in found if claim.conditions.get("prompt") == "code")
+    assert (by_prompt.decode_rate, by_prompt.gamma, by_prompt.acceptance) == (35.0, 8, 0.04)
     assert spec[0].row == "sd.results, row 1"
 
 
@@ -354,8 +348,8 @@ def test_a_baseline_in_the_same_list_is_the_only_one() -> None:
     nested = {"Scout": {"gsm8k": [_cell(100.5, 150.5)], "math": [_cell(50.5, 99.5), _cell(0, 99.5)]},
               "Dense": {"gsm8k": [_cell(0, 99.5)]}}  # fmt: skip
     found = [claim for claim in claims(json.dumps(nested)) if claim.method != "none"]
-    assert told(found, "baseline_rate", "gamma", "tree") == [
-        (100.5, 3, False), (50.5, 3, False), (None, 3, False), (None, 3, False)
+    assert told(found, "baseline_rate", "gamma") == [
+        (100.5, 3), (50.5, 3), (None, 3), (None, 3)
     ]  # fmt: skip
 
 
@@ -512,5 +506,5 @@ def test_sentences_may_say_times_per_token(tmp_path: Path) -> None:
         (claim,) = claims(text, tmp_path)
         assert (claim.baseline_rate, claim.decode_rate, claim.acceptance) == (25, 40, 0.71)
         assert claim.gamma == (3 if "MTP" in text else 4)
-    with pytest.raises(UsageError):
-        claims("TTFT went from 40 ms to 25 ms with MTP, 71% acceptance", tmp_path)
+    (first,) = claims("TTFT went from 40 ms to 25 ms with MTP, 71% acceptance", tmp_path)
+    assert (first.decode_rate, first.baseline_rate, first.wall_ms) == (None, None, None)

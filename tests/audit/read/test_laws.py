@@ -137,6 +137,22 @@ def test_a_summary_of_another_kind_keeps_no_law() -> None:
     assert told(MEANS.replace("52.2%", "54.0%")) == {}, "a pooled share is no mean of its rows"
 
 
+def test_a_row_says_what_else_explains_it() -> None:
+    own = BASELINE.replace("| speedup |", "| plain tok/s | speedup |").replace("|---|---|---|", "|---|---|---|---|")
+    for row, base in (("193.4", 119.4), ("161.9", 119.4), ("133.1", 88.7), ("128.9", 119.4), ("119.4", 119.4)):
+        own = own.replace(f"| {row} |", f"| {row} | {base} |")
+    assert told(own.replace("1.11x", "1.50x")) == {}, "over its own baseline"
+    sums = MEANS.replace("| 57.45 |", "| 57.45 |").replace("Accept Rate", "Tokens").replace("| 52.2%", "| 1,300")
+    for old, new in (("62.9%", "310"), ("44.1%", "250"), ("60.7%", "290"), ("50.9%", "240"), ("42.2%", "210")):
+        sums = sums.replace(old, new)
+    assert told(sums) == {}, "a total among means"
+    runs = "| run | tokens | time (s) | tok/s |\n|---|---|---|---|\n"
+    for n, seconds, decoding in ((500, 2.57, 2.57), (731, 2.9, 2.9), (512, 3.3, 3.3), (640, 2.4, 2.4), (590, 3.4, 3.0)):
+        runs += f"| {n} | {n} | {seconds} s | {n / decoding:.2f} tok/s |\n"
+    assert told(runs) == {}, "a run also reads its prompt"
+    assert len(told(runs.replace("3.4 s", "6.4 s"))) == 1
+
+
 def test_the_row_with_one_is_the_baseline_if_the_others_refer_to_it() -> None:
     its = frame(BASELINE)
     assert {its.label[row] for row in baseline_rows(its)} == {"plain"}

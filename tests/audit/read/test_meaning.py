@@ -71,6 +71,10 @@ TABLES = [
     ),
     ("a | Mean TPOT (ms) | Median ITL (ms) | P99 TTFT (ms)", "x | 21.8 | 21.7 | 222.4", "token_time ignore ignore"),
     ("a | Pos 0 | Pos 1 | mean len", "x | 0.83 | 0.65 | 2.98", "position position tau"),
+    ("Set | result", "HumanEval | 218.23 tok/s (AR 58.25, 3.75x, AL 7.12)", "rate rate.base speedup/rate tau"),
+    ("Task | MTP | Delta t/s | E3 over E1", "code | 45.1 t/s | 4.0 | 1.012", "rate.sd ignore ignore"),
+    ("Config | k | Mean ITL (ms)", "baseline | 0 | 25.0", "gamma token_time/chunk"),
+    ("Time (s) | Total time (s) | tok/s", "4.0 | 5.0 | 64.0", "decode_time wall_time rate"),
     ("模型 | 基线 (tok/s) | 投机 (tok/s) | 加速比", "a | 30.1 | 61.9 | 2.06x", "rate.base rate.sd speedup/rate"),
 ]
 

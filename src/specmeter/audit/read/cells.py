@@ -115,6 +115,8 @@ _WORDS = (
 )  # fmt: skip
 _MARKS = re.compile(r"[†‡⚠️✅❌🟢🔴⭐🏆🚀★☆✓✔✗]|(?<=[0-9x%s])[⁰¹²³⁴-⁹ᵃ-ᶻ]+")
 _BOLD = re.compile(r"(?<!\w)\*+|\*+(?!\w)|`+|\*\*|(?<![^\W_])_{1,2}(?=[^\W_])(?<!\w_)|(?<=[\w%])_{1,2}(?!\w)")
+_VERSUS = re.compile(r"\(([~≈]?[\d.,]{1,12}) ?([a-zA-Z/]{0,8}) (?:vs\.?|versus) ([~≈]?[\d.,]{1,12} ?[a-zA-Z/]{0,8})\)")
+"""In `+128% (218 vs 96 tok/s)` the second is the one before."""
 _TILDE = re.compile(r"(?<=[\dx%])[~～](?=\d)")
 _GROUPS = re.compile(r"(?<=\d)['’\u2009\u202f_](?=\d{3}(?!\d))")
 _LIST = re.compile(r"(\.\d{1,12}%?),(?=\d)")
@@ -133,6 +135,8 @@ def clean(text: str, most: int = MAX_CELL) -> str:
     for printed, plain in _WORDS:
         if printed in text:
             text = text.replace(printed, plain)
+    if " v" in text and (told := _VERSUS.search(text)):
+        text = f"{text[: told.start()]}({told[3]} → {told[1]} {told[2]}){text[told.end() :]}"
     text = _BOLD.sub(" ", _MARKS.sub(" ", text))
     text = _TILDE.sub("-", _LIST.sub(r"\1, ", _GROUPS.sub("", text)))
     text = _MINUTES.sub(lambda it: f"{60 * int(it[1]) + float(it[2]):g} s", text)
@@ -242,8 +246,6 @@ def _joined(num: Num, after: Num, between: str, begins: str) -> tuple[Num, Num, 
         return replace(num, role="num"), replace(after, role="den"), False
     if between == "→":
         return replace(num, role="before", unit=unit), replace(after, role="after"), False
-    if between in {"vs", "vs.", "versus", "against"} and num.bracket:  # `+128% (218 vs 96 tok/s)`
-        return replace(num, role="after", unit=unit), replace(after, role="before"), False
     return num, after, False
 
 
@@ -255,8 +257,8 @@ _ASIDE = re.compile(
     r"\([^()]*\)|mean|median|avg|average|accept\w*|acc\b|weighted|worse|better|faster|slower|narr\w*|code|prose|total"
     r"|pooled"
 )
-_NAME = re.compile(r"\d+ ?x [A-Z]|\d+[ -]?bits?\b")
-"""`2x RTX 4090`, `8-bit`."""
+NAME = re.compile(r"\d+ ?x [A-Z]|\d+[ -]?bits?\b|\d+(?:\.\d+)?B$|\d{4}-\d\d-\d\d")
+"""`2x RTX 4090`, `8-bit`, `0.8B`, `2026-01-01`."""
 _STRONG = frozenset({"rate", "x", "%"})
 
 
@@ -269,7 +271,7 @@ def is_number(text: str) -> bool:
         return False
     nums = numbers(text)
     before, after = text[: first.start()], text[first.end() :]
-    if not nums or _NAME.match(text) or re.fullmatch(r"\d+(?:\.\d+)?B|\d{4}-\d\d-\d\d(?:[T ].*)?", text):
+    if not nums or NAME.match(text) or re.fullmatch(r"\d+(?:\.\d+)?B|\d{4}-\d\d-\d\d(?:[T ].*)?", text):
         return False  # `0.8B` is a model, `2026-01-01` a date
     if nums[0].unit in {"big", "size"} and re.search(r"[A-Za-z]{2,}", after) and not re.match(r"\s*[(,;/]", after):
         return False

@@ -87,9 +87,6 @@ def claim_from(record: Record, frame: Frame, texts: Mapping[str, str], **given: 
         fields["p_min"] = least
     if _SYNTHETIC.search(context) or _is_synthetic(frame, record.row):
         fields["synthetic"] = method != "none"
-    window = texts.get("rate_window") or "unknown"
-    if {"arm_id", "prompt_id"} <= set(frame.grid.head):  # a request of `specmeter export`
-        fields["runs"], window = 1, "all but the first"
     if _YES.match(texts.get("draft_elsewhere", "")):
         fields["draft_elsewhere"] = True
     if "experts" not in fields:
@@ -150,7 +147,7 @@ def _numbers(record: Record, frame: Frame, kept: Collection[str]) -> dict[str, A
             known[name] = Range(1e3 / each.high, 1e3 / each.value, 1e3 / each.low)
             if not plain:
                 del known["token_ms"]
-    decoding, its = known.get("predicted_ms"), known.pop("baseline_predicted_ms", None)
+    decoding, its = known.get("predicted_ms"), known.get("baseline_predicted_ms")
     if its is not None and decoding is not None and not {"speedup", "decode_rate", "predicted_n"} & known.keys():
         known["speedup"] = its.over(decoding)
     walls = known.get("baseline_wall_ms"), known.get("wall_ms")
@@ -199,7 +196,7 @@ def _method(record: Record, texts: Mapping[str, str], label: str, context: str) 
         return _METHODS.get(named, named) if not is_plain(named) else "none" if not drafts(record.known) else None
     for text in (label, record.group):
         if family_by_name(text) not in {"unknown", "none"}:
-            return text.lower()
+            return _METHODS.get(text.lower(), text.lower())
     for text in (" ".join(record.headings), context):
         names = dict.fromkeys(name.lower() for name in _NAMED.findall(text))
         if names:

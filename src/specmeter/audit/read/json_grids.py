@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import cast
 
@@ -116,11 +117,8 @@ class _Tree:
             return
         item = {str(key): value for key, value in cast("dict[object, object]", node).items()}
         inner = {key: cast("Item", value) for key, value in item.items() if isinstance(value, dict)}
-        told = {
-            key: cell for name in inner if _DESCRIBES.fullmatch(name) for key, cell in _leaves(inner[name], 0).items()
-        }
-        own = {key: cell for key, value in item.items() if (cell := _cell(value)) is not None}
-        own |= {f"{key} {number}": cell for key in item for number, cell in _listed(key, item[key])}
+        told = {key: cell for name in inner if _DESCRIBES.fullmatch(name) for key, cell in _leaves(inner[name]).items()}
+        own = _own(item)
         parts, below = self._divided({key: it for key, it in inner.items() if not _DESCRIBES.fullmatch(key)}, own, keys)
         if keys and _is_named(keys[-1], item):
             for key, cell in own.items():
@@ -139,23 +137,21 @@ class _Tree:
 
     def _divided(self, inner: dict[str, Item], own: Cells, keys: tuple[str, ...]) -> tuple[Cells, list[str]]:
         """(columns that inner objects add, keys of those that have rows of their own)."""
-        numeric = {name: {key for key, value in it.items() if _is_number(value)} for name, it in inner.items()}
-        alike = {
-            name for name, mine in numeric.items() for other, its in numeric.items()
-            if name != other and 2 * len(mine & its) >= min(len(mine), len(its)) > 0
-        }  # fmt: skip
+        numeric = [{key for key, value in it.items() if _is_number(value)} for it in inner.values()]
+        pairs = [2 * len(one & other) >= min(len(one), len(other)) > 0 for one, other in pairwise(numeric)]
+        alike = {name for name, *near in zip(inner, [False, *pairs], [*pairs, False], strict=False) if any(near)}
         in_list = bool(keys) and keys[-1].startswith("#")
         if len(alike) <= 3 and (in_list or any(_is_measure(key, cell) for key, cell in own.items())):
             alike = set[str]()
-        deep = {
-            name for name, it in inner.items()
-            if any(isinstance(value, (dict, list)) for value in it.values()) or _is_named(name, it)
-        }  # fmt: skip
         parts: Cells = {}
-        for name in [it for it in inner if it not in alike | deep] if own or in_list else ():
-            parts |= {f"{name} {key}": cell for key, cell in _leaves(inner[name], _DEPTH).items()}
-            parts |= {f"{name} {key} {n}": cell for key, it in inner[name].items() for n, cell in _listed(key, it)}
-        return parts, [name for name in inner if f"{name} " not in {key[: len(name) + 1] for key in parts}]
+        below: list[str] = []
+        for name, it in inner.items():
+            is_deep = any(isinstance(value, (dict, list)) for value in it.values()) or _is_named(name, it)
+            if name in alike or is_deep or not (own or in_list):
+                below.append(name)
+            else:
+                parts |= {f"{name} {key}": cell for key, cell in _own(it).items()}
+        return parts, below
 
     def _add(self, row: _Row) -> None:
         if len(self.rows) >= MAX_ROWS:
@@ -164,22 +160,18 @@ class _Tree:
 
     def tables(self) -> Iterator[Table]:
         """Rows at like places together, with a column for each key or position around them that varies."""
-        groups: dict[tuple[int, tuple[bool, ...], str], list[list[_Row]]] = {}
+        groups: list[tuple[object, list[_Row]]] = []
         for row in self.rows:
-            shape = (len(row.keys), tuple(key.startswith("#") for key in row.keys), row.place and "pasted")
-            same = groups.setdefault(shape, [])
-            near = next((rows for rows in same[:20] if _alike(rows[0].cells, row.cells)), None)
-            if near is None:
-                same.append([row])
+            shape = ([key.startswith("#") for key in row.keys], bool(row.place))
+            for other, rows in groups[-20:]:
+                mine, its = row.cells.keys(), rows[0].cells.keys()
+                if other == shape and 2 * len(mine & its) >= min(len(mine), len(its)):
+                    rows.append(row)
+                    break
             else:
-                near.append(row)
-        found = [rows for same in groups.values() for rows in same]
-        for rows in found:
-            yield _table(rows, alone=len(found) == 1)
-
-
-def _alike(one: Cells, other: Cells) -> bool:
-    return 2 * len(one.keys() & other.keys()) >= min(len(one), len(other))
+                groups.append((shape, [row]))
+        for _, rows in groups:
+            yield _table(rows, alone=len(groups) == 1)
 
 
 def _table(rows: list[_Row], *, alone: bool) -> Table:
@@ -202,19 +194,31 @@ def _table(rows: list[_Row], *, alone: bool) -> Table:
         headings.update(dict.fromkeys(line))
         if len(headings) > MAX_COLUMNS:
             break
-    width = len(headings)
-    body: list[tuple[str, list[str]]] = []
-    for number, (row, line) in enumerate(zip(rows, lines, strict=False), start=1):
-        place = row.place or (f"row {number}" if alone else f"{name or 'results'}, row {number}")
-        body.append((place, [line.get(heading, "") for heading in headings]))
+    prefix = "" if alone else f"{name or 'results'}, "
+    body = [
+        (row.place or f"{prefix}row {number}", [line.get(heading, "") for heading in headings])
+        for number, (row, line) in enumerate(zip(rows, lines, strict=False), start=1)
+    ]
     head = [re.sub(r"^\w+:(?=\w)", "", heading) for heading in headings]
-    return Table([("", head[:width]), *body], 1, "json", name, spans=True)
+    return Table([("", head), *body], 1, "json", name, spans=True)
 
 
-def _leaves(item: Item, depth: int) -> Cells:
-    """The values of an object that describes or completes a row, those of objects in it included; what is said
-    further out comes first."""
-    found = {key: cell for key, value in item.items() if (cell := _cell(value)) is not None}
+def _own(item: Item) -> Cells:
+    """The values of an object; of a short list of numbers about acceptance, a column for each position."""
+    found: Cells = {}
+    for key, value in item.items():
+        if isinstance(value, list):
+            values = cast("list[object]", value)
+            if len(values) <= _LONGEST_LIST and all(map(_is_number, values)) and re.search(r"pos|accept", key, re.I):
+                found |= {f"{key} {number}": str(one) for number, one in enumerate(values, start=1)}
+        elif not isinstance(value, dict):
+            found[key] = "" if value is None else clean(str(value), _WORDS)
+    return found
+
+
+def _leaves(item: Item, depth: int = 0) -> Cells:
+    """The values of an object that describes a row and of objects in it; what is said further out comes first."""
+    found = _own(item)
     for value in item.values() if depth < _DEPTH else ():
         if isinstance(value, dict):
             found = _leaves(cast("Item", value), depth + 1) | found
@@ -228,19 +232,6 @@ def _is_named(key: str, item: Item) -> bool:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _cell(value: object) -> str | None:
-    if isinstance(value, (dict, list)):
-        return None
-    return "" if value is None else clean(str(value), _WORDS)
-
-
-def _listed(key: str, value: object) -> Iterator[tuple[int, str]]:
-    """The numbers of a short list of them, such as the acceptance of each draft position."""
-    values: Sequence[object] = cast("list[object]", value) if isinstance(value, list) else ()
-    if 0 < len(values) <= _LONGEST_LIST and all(map(_is_number, values)) and re.search(r"pos|accept", key, re.I):
-        yield from ((number, str(one)) for number, one in enumerate(values, start=1))
 
 
 def _is_measure(key: str, cell: str) -> bool:

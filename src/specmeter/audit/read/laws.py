@@ -16,7 +16,7 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from specmeter.audit.read.cells import Num
-from specmeter.audit.read.meaning import COUNTS, Stream, norm
+from specmeter.audit.read.meaning import COUNTS, Stream, norm, side_of
 from specmeter.audit.read.records import Frame
 from specmeter.messages import Message, Value
 from specmeter.text import number
@@ -30,18 +30,22 @@ COARSE = 0.05
 """Rounding, as a share of a number, from which on it may agree with anything."""
 MEANS = 2e-3
 """Share by which a mean of speedups differs from the ratio of means."""
+OVERHEAD = 0.2
+"""Share by which the time of a run exceeds that of its decoding, at most: in a table that has both for the others."""
 POOLED = 0.2
-"""A mean that weighs its rows differs from the plain one of three or more by less than this share of their range."""
-MOST_STREAMS, MOST_SUMMARIES, MOST_LINES = 60, 30, 2
+"""A mean that weighs its rows differs from the plain one by less than this share of their range, of few rows by less
+than the share of one."""
+MOST_STREAMS, MOST_CELLS, MOST_SUMMARIES, MOST_LINES = 60, 20_000, 12, 2
 KEPT = -1
 _CHANGES = {"change", "loss"}
 _GAINS = {"speedup", "gain", "relative", "time_change"}
 _SPEEDS = {"rate", "token_time", "wall_time", "decode_time"}
+_TIMES = {"wall_time", "decode_time"}
 _SETTINGS = {"condition", "concurrency", "gamma", "size", "ignore"}
 _MEAN = re.compile(r"(?<![a-z])(?:average|avg|mean|overall)(?![a-z])|平均|均值|总体", re.I)
-_TOTAL = re.compile(r"(?<![a-z])(?:totals?|sum)(?![a-z])|总计|合计", re.I)
+_TOTAL = re.compile(r"(?<![a-z])totals?(?![a-z])|总计|合计", re.I)
 _OTHER = re.compile(
-    r"(?<![a-z])(?:all|aggregate|combined|summary|macro|best|worst|max(?:imum)?|min(?:imum)?|std\w*|p\d\d|peak|range)"
+    r"(?<![a-z])(?:all|aggregate|combined|macro|best|worst|max(?:imum)?|min(?:imum)?|std\w*|p\d\d|peak|range)"
     r"(?![a-z])|median|pooled|weight|geo\w*mean|harmonic|Δ|中位|加权|几何|最大|最小",
     re.I,
 )
@@ -128,6 +132,7 @@ class _Speedups(NamedTuple):
     """A column of speedups over one row of each group."""
 
     target: int
+    speed: int
     form: str
     base: dict[int, int]
     """Row -> its baseline."""
@@ -139,7 +144,8 @@ class _Speedups(NamedTuple):
 class _Table:
     def __init__(self, frame: Frame) -> None:
         self.frame, self.grid = frame, frame.grid
-        self.streams = [it for it in frame.streams if len(it.values) > 1][:MOST_STREAMS]
+        most = min(MOST_STREAMS, MOST_CELLS // max(1, len(self.grid.rows)))
+        self.streams = [it for it in frame.streams if len(it.values) > 1][:most]
         self.all = range(len(self.streams))
         self.units = [_unit(stream) for stream in self.streams]
         self.likely = [stream.candidates[0].quantity if stream.candidates else "" for stream in self.streams]
@@ -179,7 +185,7 @@ class _Table:
                 for a in (a for a in terms_of if a != t):
                     for b in self._partners(form, printed, a) & terms_of[a] - {t}:
                         by = 1000.0 if form == "rate" and self.units[b] == "ms" else 1.0
-                        pairs = self._pairs(form, printed, by, a, b, MEANS if self.told[t] else 1e-6)
+                        pairs = self._pairs(t, form, printed, by, a, b)
                         odd = odd_one(pairs, attempts * (1 if self.told[t] else len(pairs)))
                         laws += [(odd, form, a, b, by, pairs)] if odd is not None else []
             if any(odd == KEPT for odd, *_ in laws):
@@ -198,7 +204,9 @@ class _Table:
         """Whether the ratio or the sum of two columns means something."""
         units = {self.units[a], self.units[b]}
         counted = self.likely[a] in COUNTS and self.units[b] == "ms"
-        return counted or (len(units - {""}) < 2 and not units & {"x", "pp"})
+        return counted or (
+            len(units - {""}) < 2 and units.isdisjoint({"x", "pp"}) and (units == {"%"} or "%" not in units)
+        )
 
     def _partners(self, form: str, printed: Spans, a: int) -> set[int]:
         """Columns that may give another together with this one: in one of two rows at least they do."""
@@ -233,10 +241,11 @@ class _Table:
         if self.likely[t] == "rate":
             yield "rate", spans
 
-    def _pairs(self, form: str, printed: Spans, by: float, a: int, b: int, near: float) -> dict[int, Pair]:
+    def _pairs(self, t: int, form: str, printed: Spans, by: float, a: int, b: int) -> dict[int, Pair]:
         """Nothing if more than one row misses, or if rounding is coarse."""
         pairs: dict[int, Pair] = {}
         left, right, fit = self.spans[a], self.spans[b], list[int]()
+        likely, near = self.likely[t], MEANS if self.told[t] else 1e-6
         for r, span in printed.items():
             if span.low > 0 and r in left and r in right:
                 given = left[r].plus(right[r]) if form == "sum" else left[r].over(right[r]).scaled(by)
@@ -251,7 +260,11 @@ class _Table:
         # If one of the two gives as much alone, this is no law of both.
         for t, power in ((a, 1), (b, 1 if form == "sum" else -1)):
             spread = min(spread, max(abs(power * _log(self.spans[t][r]) - _log(printed[r])) for r in fit))
-        return {r: pair._replace(spread=spread * pair.given.high) for r, pair in pairs.items()}
+        far = OVERHEAD if len({"rate", *_TIMES} & {likely, self.likely[a], self.likely[b]}) > 1 else 0.0
+        return {
+            r: it._replace(spread=spread * it.given.high, far=max(it.far, far * it.given.high))
+            for r, it in pairs.items()
+        }
 
     def _sums_up(self, t: int, row: int) -> bool:
         """Whether a number is the mean or the median of the others, as in a row that sums them up without saying so."""
@@ -277,7 +290,7 @@ class _Table:
                         if len(fit) >= max(1, min(2, len(pairs))) and sum(not it.fits for it in pairs.values()) < 2:
                             spread = _spread(printed[r] for r in fit)
                             pairs = {r: it._replace(spread=spread * it.given.high) for r, it in pairs.items()}
-                            yield _Speedups(t, form, base, terms, pairs)
+                            yield _Speedups(t, a, form, base, terms, pairs)
                             break
 
     def _ones(self, printed: Spans) -> Iterator[dict[int, int]]:
@@ -299,10 +312,19 @@ class _Table:
             if odd is None or law.target in self.kept:
                 continue
             others, base = {r for r in (*law.pairs, *law.base.values()) if r != odd}, self.grid.places[law.base[odd]]
-            if not self._apart(odd, others):
+            several = len(set(law.base.values())) > 1
+            plain = side_of(self.frame.label[law.base[odd]]) == "base"
+            if (several or plain) and not self._apart(odd, others) and not self._has_its_own(law, odd):
                 left, right = (sum(it) / 2 for it in law.terms[odd])
                 said = {"left": left, "right": right, "rows": len(law.pairs) - 1, "base": base}
                 yield self._line("baseline", law.form, law.target, odd, law.pairs[odd], **said)
+
+    def _has_its_own(self, law: _Speedups, row: int) -> bool:
+        """Whether another number of the row is its baseline."""
+        pair, mine = law.pairs[row], self.spans[law.speed][row]
+        its = (self.spans[t][row] for t in self.all if t not in law[:2] and row in self.spans[t])
+        ratios = (it for other in its if other.low > 0 for it in (mine.over(other), other.over(mine)))
+        return any(pair._replace(given=ratio).fits for ratio in ratios)
 
     def _conditions(self) -> Iterator[Mapping[int, str]]:
         """Row -> section, text or setting, of each column that has them."""
@@ -347,10 +369,19 @@ class _Table:
     def summing(self) -> Iterator[tuple[int, Message]]:
         """Rows of means or totals of others."""
         for row, kind in list(self.kinds.items())[:MOST_SUMMARIES]:
-            groups = [(group, self._row(row, kind, group)) for group in self._groups(row) if kind != "other"]
-            odd = [(odd_one(pairs, len(groups)), group, pairs) for group, pairs in groups]
+            if kind == "other":
+                continue
+            groups = self._groups(row)
+            other = "total" if kind == "mean" else "mean"
+            not_so = {t for group in groups for t, pair in self._row(row, other, group).items() if pair.fits}
+            if kind == "total":  # only counts add up
+                not_so |= {t for t in self.all if any(span.low % 0.5 for span in self.spans[t].values())}
+            laws = [
+                ({t: it for t, it in self._row(row, kind, group).items() if t not in not_so}, group) for group in groups
+            ]
+            odd = [(odd_one(pairs, len(groups)), pairs, group) for pairs, group in laws]
             found = {t for t, _, _ in odd if t is not None}
-            for t, group, pairs in odd:
+            for t, pairs, group in odd:
                 if t is not None and found == {t} and t != KEPT and t not in self.kept:
                     yield self._line(kind, "", t, row, pairs[t], of=len(group), columns=len(pairs) - 1)
                     break
@@ -371,9 +402,8 @@ class _Table:
             if row not in stream.values or self.likely[t] in _SETTINGS or any(r not in self.spans[t] for r in rows):
                 continue
             pair = _mean(_span(stream.values[row], False), [self.spans[t][r] for r in rows], kind)
-            whole = all(stream.values[r].value.is_integer() for r in (row, *rows))
-            if kind == "mean" or (whole and pair.gap < pair.given.high / 2):
-                pooled = math.inf if kind == "mean" and len(rows) < 3 else POOLED * pair.spread
+            if kind == "mean" or pair.gap < pair.given.high / 2:
+                pooled = math.inf if kind == "mean" and len(rows) < 3 else max(POOLED, 1 / len(rows)) * pair.spread
                 pairs[t] = pair._replace(far=max(pair.far, pooled))
         return pairs
 

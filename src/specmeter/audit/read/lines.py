@@ -22,6 +22,7 @@ from specmeter.audit.read.cells import (
     EMPTY,
     MAX_COLUMNS,
     MAX_TEXT,
+    NAME,
     NUMBER,
     RESULTS,
     Row,
@@ -29,6 +30,7 @@ from specmeter.audit.read.cells import (
     clean,
     is_number,
     numbers,
+    unit_of,
 )
 
 _LINE = 2_000
@@ -291,23 +293,34 @@ _APART = re.compile(
 )
 _BREAK = re.compile(r"(?<=[a-z\d%)*])[.;!。；]\s+|(?<=[^\W\d_])\.\s+|\s—\s|\s;\s", re.I)
 _TOGETHER = re.compile(r"\s*(?:/|of|out of|of the|±|→|–|-|to)\s*|\s?(?:\w{1,12} )?\(", re.I)
+_GLUED = re.compile(r"(?:[A-Za-z][A-Za-z0-9_.]{0,15}-|\b(?:RTX|GTX|RX) )$")
+_SHARES = re.compile(r"(?:(?:[01]?\.\d{1,5}|\d{1,3}(?:\.\d{1,3})?%)\s*[,/]?\s*){2,24}")
+"""Shares one after the other, such as those of each position."""
 _FOR = re.compile(r"(?<=\w)\s(?:for|at|with|using|when|on)\s", re.I)
 _AROUND = 60
+_MOST_LINES = 5_000
+"""Lines of a text that is read as sentences."""
+_MOST_NUMBERS = 32
+"""Numbers of a paragraph that is one result."""
 _WRAPPED = 100
 """Characters of a line, at most, in a text whose lines are broken where they are full."""
-_MEASURE = re.compile(r"accept|\brate|length|speed|\btok|接受|τ|\btau\b", re.I)
+_MEASURE = re.compile(r"accept|draft|specul|(?-i:\b(?:AL|MAT)\b)|\brate|length|speed|\btok|接受|τ|\btau\b", re.I)
 
 
 def _sides(told: re.Match[str]) -> str:
     """`from 23 to 41 t/s` with words that say which is which."""
     plain, unit, drafted, other = told.groups("")
-    return f" baseline {plain} {unit or other}, after {drafted} {other or unit}"
+    what = _OF_WHAT.search(told.string[max(0, told.start() - 40) : told.start()])
+    return f" baseline {plain} {unit or other}, after {what[1] if what else ''} {drafted} {other or unit}"
+
+
+_OF_WHAT = re.compile(r"\b(TPOT|TTFT|ITL|latency|(?:wall )?time|prompt|prefill)\b[^.;]*$", re.I)
 
 
 def sentences(page: Sequence[str]) -> list[Table]:
     """A paragraph or an item of a list as one row."""
     found: list[Table] = []
-    for start, text in _paragraphs(page):
+    for start, text in _paragraphs(page) if len(page) < _MOST_LINES else ():
         text = text if _RANGES.search(text) else _FROM_TO.sub(_sides, text)
         head, cells = [""], [""]
         rate = ""
@@ -316,12 +329,15 @@ def sentences(page: Sequence[str]) -> list[Table]:
             rate = cell if units[0] == "rate" else rate
             if rate and units[:2] == ["", "x"]:  # `baseline 23 tok/s, with the draft 41 (1.78x)`
                 cell = cell.replace(" (", " t/s (", 1)
-            head.append(words)
-            cells.append(cell)
+            shares = [cell]
+            if len(units) > 2 and re.search(r"\bpos", words, re.I) and _SHARES.fullmatch(cell):
+                shares = re.split(r"\s*[,/]\s*", cell)
+            head += [f"{words} {at}" for at in range(1, len(shares) + 1)] if shares[1:] else [words]
+            cells += shares
         nums = [num for cell in cells for num in numbers(cell)]
         if any(num.unit for num in nums) or (_MEASURE.search(text) and ("." in "".join(cells) or len(nums) > 1)):
             place = f"line {start + 1}"
-            found.append(Table([("", head[:MAX_COLUMNS]), (place, cells[:MAX_COLUMNS])], 1, "prose", text))
+            found.append(Table([("", head[:_MOST_NUMBERS]), (place, cells[:_MOST_NUMBERS])], 1, "prose", text))
     return found
 
 
@@ -341,7 +357,8 @@ def _paragraphs(page: Sequence[str]) -> Iterator[tuple[int, str]]:
         rich = all(len(nums := numbers(it)) > 2 and any(num.unit for num in nums) for it in told)
         alone |= rich and max(map(len, part), default=0) > _WRAPPED
         alone |= short and all(len(nums := numbers(it)) > 1 and any(num.unit for num in nums) for it in told)
-        if (alone and len(told) > 2) or sum(map(len, part)) > MAX_TEXT:
+        many = sum(len(numbers(it)) for it in told) > _MOST_NUMBERS
+        if (alone and len(told) > 2) or many or sum(map(len, part)) > MAX_TEXT:
             yield from ((at + index, it) for index, it in enumerate(part) if it)
         elif any(part):
             yield at, (" ; " if short else " ").join(filter(None, part))
@@ -352,12 +369,17 @@ def _numbers_of(piece: str) -> Iterator[tuple[str, str]]:
     """(words around, number) of each number; what a slash, an arrow or a bracket joins stays together."""
     spans: list[tuple[int, int]] = []
     for found in NUMBER.finditer(piece):
+        glued = _GLUED.search(piece[max(0, found.start() - 20) : found.start()]) is not None
+        if (
+            NAME.match(piece[found.start() :][:20])
+            or (glued and unit_of(found) not in RESULTS)
+            or not numbers(found.group())
+        ):
+            continue  # `Qwen3-8B`, `2x RTX 3090`
         between = piece[spans[-1][1] : found.start()] if spans else ""
-        joined = spans and _TOGETHER.fullmatch(between)
+        joined = spans and (_TOGETHER.fullmatch(between) or _SHARES.fullmatch(piece[spans[-1][0] : found.end()]))
         if joined and ("(" not in between or _alone_in_bracket(piece, found)):
             spans[-1] = (spans[-1][0], found.end() + ("(" in between))
-        elif re.fullmatch(r"\s?(?:vs\.?|versus)\s?", between) and piece[: spans[-1][0]].endswith("("):
-            spans[-1] = (spans[-1][0] - 1, found.end() + (piece[found.end() : found.end() + 1] == ")"))
         else:
             spans.append(found.span())
     cuts: list[tuple[str, str]] = []

@@ -27,15 +27,17 @@ Kind = Literal[
 ]  # fmt: skip
 IGNORE = "ignore"
 COUNTS = frozenset({"tokens", "drafted", "accepted", "steps", "concurrency", "gamma"})
-SIDED = frozenset({"rate", "token_time", "wall_time", "decode_time", "step_time", "steps_per_s", "tokens"})
+SIDED = frozenset({"rate", "token_time", "wall_time", "decode_time", "step_time", "steps_per_s", "tokens", "itl"})
 """Quantities of either side; the others say nothing of a baseline, or compare the two."""
-TIMES = frozenset({"token_time", "wall_time", "decode_time", "step_time"})
+TIMES = frozenset({"itl", "token_time", "wall_time", "decode_time", "step_time"})
 BRACKET, OWN_WORDS = 0.45, 0.6
 """Weight of what the parentheses of a heading say, and of the words beside the first number of a cell."""
 FARTHEST = 7.5
 """Nats below the best candidate at which others are dropped."""
 MOST = 6
 """Candidates of a stream."""
+RIVALS = -1.5
+"""Prior of the other quantity of a canonical name."""
 _LIMIT = 300
 """Letters of a heading that are read."""
 
@@ -72,7 +74,8 @@ class Meaning:
     """Nats below the best candidate."""
     scale: float = 1.0
     basis: str = ""
-    """Of a speedup: `rate` of decoding or `time` of the whole run; of a draft length: `block`, one more than that."""
+    """Of a speedup: `rate` of decoding or `time` of the whole run; of a draft length: `block`, one more than that; of a
+    time per token: `chunk`, of the baseline only."""
     points: float = 0.0
     """Evidence in the heading as such, for choosing between a grid and the grid on its side."""
 
@@ -586,11 +589,14 @@ def _certain(column: Column, facts: Facts) -> list[Meaning]:
     for quantity in filter(None, (column.quantity, column.rival)):
         side = column.side or ("" if quantity not in SIDED else facts.side)
         facts.side = column.side
-        out += [replace(form, side=side and form.side, points=6.0) for form in forms(quantity, 0.0, facts)]
+        prior = 0.0 if quantity == column.quantity else RIVALS
+        out += [replace(form, side=side and form.side, points=6.0) for form in forms(quantity, prior, facts)]
     same = {column.quantity, column.rival, *(["speedup"] if column.quantity == "relative" else [])}
     out = [it for it in out if it.quantity in same]
     if column.kind == "share":
         out = [replace(it, scale=column.scale) for it in out]
+    if column.rival and facts.least < 0.97:  # no length with the target's own token is below 1
+        out = [it for it in out if it.quantity != "tau"] or out
     return out
 
 
@@ -622,7 +628,8 @@ def _scales(quantity: str, facts: Facts) -> list[tuple[float, float]]:
             return [(1000.0 if seconds else 1.0, 0.0)]
         return [(1000.0, 0.0), (1.0, 0.7)] if facts.middle < 500 else [(1.0, 0.0), (1000.0, 1.0)]
     if quantity == "gain":
-        return [(0.01, 0.0)]
+        bare = facts.unit != "%" and facts.middle < 1.5 and not texts["percent"].search(facts.heading)
+        return [(1.0, 0.0), (0.01, 1.0)] if bare else [(0.01, 0.0)]
     if quantity == "time_change":
         if facts.unit == "x" or (facts.unit != "%" and not facts.negative and facts.middle < 5):
             return [(1.0, 0.0)]

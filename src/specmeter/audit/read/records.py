@@ -382,7 +382,8 @@ class Records:
             elif not near and len({streams[i].scope for i in bases if reading[i].quantity == "rate"}) > 1:
                 mine = [i for i in mine if i not in bases]
             kept = [word for word in heading.split() if scope & set(re.findall(r"[\w.+=]+|[^\x00-\x7f]+", norm(word)))]
-            yield " ".join(kept).strip(" :()[],") or heading, mine
+            name = " ".join(kept).strip(" :[],")
+            yield (name if name.count("(") == name.count(")") else name.strip("() ")) or heading, mine
 
     def _anchors(self) -> list[int]:
         """The streams that make groups: of the first kind that has some of several methods or data sets, or some."""
@@ -506,6 +507,8 @@ class Records:
         """Put a number of the row where it belongs."""
         stream, meaning = self.frame.streams[i], self.reading[i]
         quantity = meaning.quantity
+        if meaning.basis == "chunk" and "base" not in {side, record.role}:
+            return
         if quantity in {"speedup", "gain", "time_change"}:
             if quantity == "gain":
                 here = Range(1 + here.low, round(1 + here.value, 9), 1 + here.high)
@@ -524,7 +527,8 @@ class Records:
         elif quantity == "position":
             record.positions.append(here)
         else:
-            fields = OF_BASELINE if side == "base" and record.role != "base" else OWN
+            alone = record.role == "base" and OWN.get(quantity) not in record.own
+            fields = OF_BASELINE if side == "base" and not alone else OWN
             name = fields.get(quantity, quantity if quantity in EXTRA else None)
             if quantity == "condition" and stream.known is not None and stream.known.name in EXTRA:
                 name = stream.known.name
@@ -534,8 +538,6 @@ class Records:
                 here = Range(here.low - 1, here.value - 1, here.high - 1)
             elif quantity == "accepted_per_step":
                 here = Range(here.low + 1, here.value + 1, here.high + 1)
-            if side == "base" and record.role == "base" and name in record.known:
-                return  # its own column says it
             record.own.add(name)
             _put(record, name, here, i, COUNTS)
             if quantity in OF_BASELINE and side != "base":
