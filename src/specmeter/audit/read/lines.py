@@ -133,12 +133,14 @@ def _headless(page: Sequence[str], first: int) -> list[Row]:
 # --- pairs of a key and a value --------------------------------------------------------------------------------------
 
 _METRIC = re.compile(r"(?:\w{1,40}:)?([a-z][a-z0-9_]{3,80})(?:\{([^{}]{0,400})\})?\s+([0-9.]+(?:e[+-]?\d+)?)\s*", re.I)
+_LEADER = re.compile(r"(\S.{0,80}?)(?:\s{2,}|\t+|\s?\.{3,60}\s?)(\S.{0,60})")
+"""A key and a value with nothing but a gap or dots between them."""
 _POSITION = re.compile(r'position="?(\d{1,3})')
 _PARTS = re.compile(r"(?:[,;|]\s+|[，；。]\s*)(?![^()（）]{0,80}[)）])|\s+[|·•]\s+|\s{2,}|\t+")
 _EQUALS = re.compile(r" (?=[^\s=:(]{1,40}=[^=])")
 _KEY = re.compile(r"(.{1,90}?)(?:\s?=|\s?:(?!\d)|\s[–—-](?=\s[~≈+]?\d))\s*(\S.{0,120})")
 _VALUE = re.compile(r"\W{0,3}(?:about |around |avg |mean |up to )?\W{0,3}\d", re.I)
-_SIDES = re.compile(r"\b(?:vs|versus|against)\b", re.I)
+_SIDES = re.compile(r"\b(?:vs|versus|against)\b|\([^()]{0,60}:\s?\d", re.I)
 _MOST_WORDS = 9
 """Words of a key, or before it."""
 
@@ -161,6 +163,8 @@ def _pairs_of(line: str) -> tuple[str, list[tuple[str, str]]]:
         position = _POSITION.search(metric[2] or "")
         key = metric[1].removesuffix("_total") + (f" {position[1]}" if position else "")
         return "", [(key, metric[3])] if "_" in key else []
+    if (leader := _LEADER.fullmatch(line.strip())) and _is_value(clean(leader[2])) and not is_number(clean(leader[1])):
+        line = f"{leader[1]}: {leader[2]}"
     line = re.sub(r" *= *(?=[\d~+-])", "=", re.sub(r"[:：]\s+", ": ", _STAMP.sub("", line, count=1)))
     before: list[str] = []
     found: list[tuple[str, str]] = []
