@@ -1,75 +1,80 @@
 r"""Tables of pages in HTML or LaTeX.
 
-*HTML.* Only what stands between `<table` and `</table>` is looked at, a table within a cell as one of its own. The
-text is cut at its tags: nothing is loaded or run, and HTML has no entities of its own that could grow.
-`colspan` and `rowspan` are believed, up to the size of a table of results; scripts, styles, footnotes (`<sup>`) and
-crossed-out text (`<del>`) are left out.
-
-*LaTeX*: `tabular` and its relatives, with `\multicolumn`, `\multirow` and lines of booktabs. Read as text, never run:
-macros are not expanded (one without arguments stands for its own name, `\ours` for `ours`), files are not included, and
-depth and size are bounded. `\\` and `&` count only outside braces, so that `\makecell{a\\b}` is one cell.
+Both are read as text: nothing is loaded, run or expanded, no file is included, and depth and size are bounded. In HTML
+only `<table>` to `</table>` counts, a table within a cell as one of its own; scripts, footnotes (`<sup>`) and
+crossed-out text (`<del>`) are left out. In LaTeX it is `tabular` and its relatives, and a macro without arguments
+stands for its own name (`\ours` for `ours`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from specmeter.audit.read.cells import MAX_CELLS, MAX_COLUMNS, MAX_ROWS, Row, Table, clean
 from specmeter.errors import UsageError
 from specmeter.text import size
 
-MAX_TABLE = 4 * 2**20
+MAX_TABLE = 2**20
 """Characters of one table."""
 MAX_TABLES = 500
-_TOO_MANY = f"more than {MAX_TABLES} tables"
+_MOST_CELL = 2_000
+"""Characters of a cell and of the text above a table."""
 
 
-class _Spans:
-    """Cells that reach into columns to their right and rows below theirs, filled in."""
+class _Cell(NamedTuple):
+    text: str
+    columns: int
+    rows: int
 
-    def __init__(self, path: Path, line: int) -> None:
-        self.rows: list[Row] = []
-        self._held: dict[int, tuple[int, str]] = {}  # column -> (rows still to fill, text)
-        self._cells = 0
-        self._name = f"{path}: the table at line {line}"
 
-    def _take(self, column: int) -> str | None:
-        left, text = self._held.pop(column, (0, None))
-        if text is not None and left > 1:
-            self._held[column] = (left - 1, text)
-        return text
+def read_markup(text: str, path: Path) -> list[Table]:
+    """The tables of a page or source. Raises `UsageError` for one that is too large or nested too deeply."""
+    found = list(islice(chain(_latex_tables(text, path), _html_tables(text, path)), MAX_TABLES + 1))
+    if len(found) > MAX_TABLES:
+        raise UsageError(f"{path}: more than {MAX_TABLES} tables", fix="save the part with the results as its own file")
+    return found
 
-    def add(self, place: str, given: list[tuple[str, int, int]], *, skip_held: bool) -> None:
-        """A row of (text, columns, rows); `skip_held`: cells from above are not repeated in it, as in HTML."""
-        cells: list[str] = []
-        for text, columns, down in given:
-            while skip_held and (held := self._take(len(cells))) is not None:
-                cells.append(held)
-            for _ in range(min(columns, MAX_COLUMNS)):
-                held = self._take(len(cells))
-                if held is None or text:
-                    held = text
-                    if down > 1:
-                        self._held[len(cells)] = (min(down, MAX_ROWS) - 1, text)
-                cells.append(held)
-            if self._cells + len(cells) > MAX_CELLS or len(cells) > MAX_COLUMNS:
-                raise UsageError(f"{self._name} has too many cells", fix="save only this table, as CSV")
-        while skip_held and (held := self._take(len(cells))) is not None:
-            cells.append(held)
-        self._cells += len(cells)
-        self.rows.append((place, cells))
+
+def _spread(given: Iterable[tuple[str, list[_Cell]]], where: str, *, skips: bool) -> list[Row]:
+    """Rows in which cells that reach over others are repeated there; `skips`: as in HTML, rows have no cell of their
+    own for those that reach down into them."""
+    rows: list[Row] = []
+    held: dict[int, tuple[int, str]] = {}  # column -> (rows still to fill, text)
+    count = 0
+    for place, cells in given:
+        row: list[str] = []
+        waiting = cells[::-1]
+        while waiting or (skips and len(row) in held):
+            cell = _Cell("", 1, 1) if skips and len(row) in held else waiting.pop()
+            for _ in range(min(max(1, cell.columns), MAX_COLUMNS)):
+                left, above = held.pop(len(row), (0, ""))
+                if cell.text or not left:
+                    left, above = min(cell.rows, MAX_ROWS), cell.text
+                if left > 1:
+                    held[len(row)] = (left - 1, above)
+                row.append(above)
+            if count + len(row) > MAX_CELLS or len(row) > MAX_COLUMNS:
+                raise UsageError(f"{where} has too many cells", fix="save only this table, as CSV")
+        count += len(row)
+        rows.append((place, row))
+    return rows
 
 
 # --- HTML -------------------------------------------------------------------------------------------------------------
 
-_TOKEN = re.compile(r"<!--|-->|<(/?)([a-zA-Z][a-zA-Z0-9]{0,15})((?:\s[^<>]{0,2000})?)/?>?")
+_HIDDEN = re.compile(
+    r"<!--.*?(?:-->|\Z)|<(script|style|sup|del|s|template|svg|math|button|select)(?![\w-])"
+    r".*?(?:</\1\s*>|(?=</?t(?:able|[rdh])(?![\w-]))|\Z)",
+    re.I | re.S,
+)
+_TAG = re.compile(r"<(/?)(table|t[rdh])(?![\w-])([^<>]{0,2000})>?", re.I)
+_INLINE = re.compile(r"</?(?!(?:br|p|div|li)\b)[a-z][^<>]{0,2000}>", re.I)
 _SPAN = re.compile(r"(col|row)span\s*=\s*[\"']?(\d{1,9})", re.I)
-_SKIPPED = frozenset({"script", "style", "sup", "del", "s", "template", "svg", "math", "button", "select"})
-_CELL = 2_000
 _HTML_DEPTH = 8
 """Tables within each other."""
 
@@ -80,229 +85,165 @@ class _Open:
 
     start: int
     line: int
-    rows: list[tuple[str, list[tuple[list[str], int, int]], bool]] = field(default_factory=list[Any])
-    """(place, [(words, columns, rows)], whether all is `th` or in `thead`)"""
+    rows: list[tuple[str, list[_Cell]]] = field(default_factory=list[tuple[str, list[_Cell]]])
+    heads: int = -1
+    """Rows of nothing but `th` above the first other one."""
     in_cell: bool = False
-    in_head: bool = False
-    length: int = 0
-    """Characters of the open cell."""
-
-    def begin(self, name: str, attributes: str, place: str) -> None:
-        """A row or a cell."""
-        if name == "tr" or not self.rows:
-            self.rows.append((place, [], True))
-        if name != "tr":
-            spans = {which.lower(): int(size) or 1 for which, size in _SPAN.findall(attributes)}
-            place, cells, is_head = self.rows[-1]
-            cells.append(([], min(spans.get("col", 1), MAX_COLUMNS), min(spans.get("row", 1), MAX_ROWS)))
-            self.rows[-1] = (place, cells, is_head and (name == "th" or self.in_head))
-        self.in_cell, self.length = name != "tr", 0
 
     def say(self, words: str) -> None:
         """Text, where a cell is open."""
-        if self.in_cell and self.length < _CELL:
-            self.rows[-1][1][-1][0].append(words[:_CELL])
-            self.length += len(words)
+        if self.in_cell:
+            cells = self.rows[-1][1]
+            cells[-1] = cells[-1]._replace(text=(cells[-1].text + _INLINE.sub("", words))[:_MOST_CELL])
 
 
-def read_html(text: str, path: Path) -> Iterator[Table]:
-    """The tables of a page. Raises `UsageError` for one that is too large."""
-    tables = sorted(_html_tables(text), key=lambda it: it[0].start)
-    if len(tables) > MAX_TABLES:
-        raise UsageError(f"{path}: {_TOO_MANY}", fix="save the part with the results as a file of its own")
-    for begun, end in tables:
-        if end - begun.start > MAX_TABLE:
-            why = f"the table at line {begun.line} has more than {size(MAX_TABLE)}, or no end"
-            raise UsageError(f"{path}: {why}", fix="save only this table, as CSV")
-        spans = _Spans(path, begun.line)
-        for place, cells, _ in begun.rows:
-            spans.add(place, [("".join(words), columns, rows) for words, columns, rows in cells], skip_held=True)
-        heads = next((number for number, (_, _, is_head) in enumerate(begun.rows) if not is_head), 0)
-        rows = [(place, [clean(cell) for cell in cells]) for place, cells in spans.rows if cells]
-        above = text[max(0, begun.start - _CELL) : begun.start].rpartition("<table")[2].rpartition("</table>")[2]
-        yield Table(rows, heads, "html", clean(above, _CELL), spans=True)
+def _html_tables(text: str, path: Path) -> Iterator[Table]:
+    if "<table" not in text.lower():
+        return
+    text = _HIDDEN.sub(lambda it: "\n" * it.group().count("\n"), text)
+    for table, end in sorted(_opened(text), key=lambda it: it[0].start):
+        where = f"{path}: the table at line {table.line}"
+        if end - table.start > MAX_TABLE:
+            why = f"has more than {size(MAX_TABLE)}, or no end"
+            raise UsageError(f"{where} {why}", fix="save only this table, as CSV")
+        rows = _spread(table.rows, where, skips=True)
+        above = text[max(0, table.start - _MOST_CELL) : table.start].rpartition("<table")[2].rpartition("</table>")[2]
+        cleaned = [(place, [clean(cell) for cell in cells]) for place, cells in rows if cells]
+        yield Table(cleaned, max(0, table.heads), "html", clean(above, _MOST_CELL), spans=True)
 
 
-def _html_tables(text: str) -> Iterator[tuple[_Open, int]]:
+def _opened(text: str) -> Iterator[tuple[_Open, int]]:
     """(table with rows, where it ends); as in HTML, one that begins outside a cell ends the one before it."""
     is_open: list[_Open] = []
     at, line = 0, 1
-    hidden = ""  # the tag, or the mark of comments, whose content is left out
-    for token in _TOKEN.finditer(text) if "<table" in text.lower() else ():
-        if is_open and not hidden:
-            is_open[-1].say(text[at : token.start()])
-        line, at = line + text.count("\n", at, token.start()), token.start()
-        name, ends = (token[2] or token[0]).lower(), bool(token[1])
-        line, at = line + text.count("\n", at, token.end()), token.end()
-        if hidden and name not in {"table", "tr", "td", "th"}:
-            hidden = "" if name == hidden and (ends or name == "-->") else hidden
-            continue
-        hidden = (
-            hidden if hidden == "-->" else "-->" if name == "<!--" else name if name in _SKIPPED and not ends else ""
-        )
-        if hidden or (name != "table" and not is_open):
-            continue
+    for tag in _TAG.finditer(text):
+        if is_open:
+            is_open[-1].say(text[at : tag.start()])
+        line, at = line + text.count("\n", at, tag.end()), tag.end()
+        ends, name = bool(tag[1]), tag[2].lower()
         if name == "table":
             if is_open and (ends or not is_open[-1].in_cell) and (last := is_open.pop()).rows:
                 yield last, at
             if not ends and len(is_open) < _HTML_DEPTH:
-                is_open.append(_Open(token.start(), line))
-        elif name in {"tr", "td", "th"} and not ends:
-            is_open[-1].begin(name, token[3], f"line {line}")
-        elif name in {"tr", "td", "th"}:
-            is_open[-1].in_cell = False
-        elif name == "thead":
-            is_open[-1].in_head = not ends
-        elif name in {"br", "p", "div", "li"}:
-            is_open[-1].say(" ")
+                is_open.append(_Open(tag.start(), line))
+        elif is_open:
+            rows = is_open[-1].rows
+            if not ends and (name == "tr" or not rows):
+                rows.append((f"line {line}", []))
+            if is_cell := not ends and name != "tr":
+                spans = {which.lower(): int(count) for which, count in _SPAN.findall(tag[3])}
+                rows[-1][1].append(_Cell("", spans.get("col", 1), spans.get("row", 1)))
+                if name == "td" and is_open[-1].heads < 0:
+                    is_open[-1].heads = len(rows) - 1
+            is_open[-1].in_cell = is_cell
     yield from ((table, len(text)) for table in is_open if table.rows)
 
 
 # --- LaTeX ------------------------------------------------------------------------------------------------------------
 
-MAX_LATEX_TABLE = 2**20
-"""Characters of one table."""
 _BRACES = 40
 _BEGIN = re.compile(r"\\begin\{(tabular[*xy]?|longtable|tabulary|longtblr|tblr|NiceTabular|array)\}")
+_ARGUMENTS = re.compile(
+    r"(?:\s*(?:\[[^\[\]]{0,80}\]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\}){0,400}\})){0,4}",
+)
 _COMMENT = re.compile(r"(?<!\\)%[^\n]*")
-_LINES = re.compile(
+_RULES = re.compile(
     r"\\(?:toprule|midrule|bottomrule|hline|addlinespace|specialrule|cmidrule|cline|arrayrulecolor|rowcolor|hhline"
     r"|noalign|endhead|endfirsthead|endfoot|endlastfoot|Xhline)\b(?:\s*(?:\([^()]{0,40}\)|\[[^\[\]]{0,40}\]"
     r"|\{[^{}]{0,60}\})){0,4}"
 )
 _RULED = re.compile(r"\\(?:midrule|hline)\b")
 _ACROSS = re.compile(r"\\multicolumn\s*\{\s*(\d{1,4})\s*\}\s*\{(?:[^{}]|\{[^{}]*\}){0,80}\}\s*\{")
-_DOWN = re.compile(r"\\multirow(?:\[[^\[\]]{0,20}\])?\s*\{\s*-?(\d{1,6})\s*\}(?:\[[^\[\]]{0,20}\])?\s*\{[^{}]{0,20}\}"
-                   r"(?:\[[^\[\]]{0,20}\])?\s*\{")  # fmt: skip
+_OPTION = r"(?:\[[^\[\]]{0,20}\])?\s*"
+_DOWN = re.compile(rf"\\multirow{_OPTION}\{{\s*-?(\d{{1,6}})\s*\}}{_OPTION}\{{[^{{}}]{{0,20}}\}}{_OPTION}\{{")
 _DROPPED = re.compile(
-    r"\\(?:cite[a-z]*|ref|label|footnote|footnotemark|tablefootnote|cellcolor|rowcolor|color|vspace|hspace|phantom"
-    r"|hphantom|textsuperscript|textsubscript)\*?(?:\[[^\[\]]{0,40}\])?\s*(?:\{[^{}]{0,400}\})?"
+    r"\\(?:cite[a-z]*|ref|label|footnote|footnotemark|tablefootnote|cellcolor|color|textcolor|vspace|hspace|phantom"
+    r"|hphantom|rotatebox|scalebox|textsuperscript|textsubscript)\*?(?:\[[^\[\]]{0,40}\])?\s*(?:\{[^{}]{0,400}\})?"
 )
 _SCRIPT = re.compile(r"(?<!\\)[\^_]\s*(?:\{[^{}]{0,60}\}|\\?[A-Za-z0-9*†‡]+|\*)")
-_MARK = re.compile(r"\\tabularnewline|\\.|[{}&]", re.DOTALL)
-_AFTER_ROW = re.compile(r"\*?(?:[ \t]*\[[^\[\]\n]{0,30}\])?")
+_MARK = re.compile(r"(?:\\tabularnewline|\\\\\*?)(?:[ \t]*\[[^\[\]\n]{0,30}\])?|\\.|[{}&]", re.S)
+_MACRO = re.compile(r"\\([A-Za-z]+)\*?(\{(?!\}))?")
 _SYMBOLS = {
-    "times": "×", "tau": "τ", "gamma": "γ", "alpha": "α", "pm": "±", "approx": "~", "sim": "~", "to": "-",
-    "checkmark": "✓", "quad": " ", "qquad": " ", "newline": " ", "linebreak": " ", "ldots": "...", "dots": "...",
-    "textendash": "-", "textemdash": "-", "textpm": "±", "texttimes": "×", "Delta": "Δ",
+    "times": "×", "tau": "τ", "gamma": "γ", "alpha": "α", "pm": "±", "textpm": "±", "approx": "~", "sim": "~",
+    "to": "-", "textendash": "-", "textemdash": "-", "texttimes": "×", "Delta": "Δ",
 } | dict.fromkeys((
-    "uparrow", "downarrow", "dagger", "ddagger", "textbackslash", "left", "right", "centering", "raggedright",
-    "raggedleft", "bfseries", "itshape", "small", "footnotesize", "scriptsize", "tiny", "bf", "it", "rm", "tt",
-    "em", "normalfont", "textbf", "textit", "textrm", "texttt", "textsc", "textsf", "text", "mathbf", "mathrm",
-    "mathit", "boldsymbol", "bm", "emph", "underline", "makecell", "shortstack", "thead", "uline", "mbox", "hfill",
-    "ensuremath", "textcolor", "rotatebox", "scalebox", "num", "strut",
-), "")  # fmt: skip
+    "quad", "qquad", "newline", "linebreak", "uparrow", "downarrow", "dagger", "ddagger", "left", "right", "centering",
+    "raggedright", "raggedleft", "bfseries", "itshape", "small", "footnotesize", "scriptsize", "tiny", "bf", "it", "rm",
+    "tt", "em", "normalfont", "hfill", "strut",
+), " ")  # fmt: skip
 
 
-def read_latex(text: str, path: Path) -> Iterator[Table]:
-    """The tables of a source. Raises `UsageError` for one that is too large or nested too deeply."""
-    at, line, counted, tables = 0, 1, 0, 0
+def _latex_tables(text: str, path: Path) -> Iterator[Table]:
+    at, line = 0, 1
     while (begin := _BEGIN.search(text, at)) is not None:
-        tables += 1
-        if tables > MAX_TABLES:
-            raise UsageError(f"{path}: {_TOO_MANY}", fix="split the file")
-        line, counted = line + text.count("\n", counted, begin.start()), begin.start()
-        end = _end_of_environment(text, begin.group(1), begin.end())
-        if end < 0:
-            why = f"the table at line {line} has no \\end{{{begin.group(1)}}} within {size(MAX_LATEX_TABLE)}"
-            raise UsageError(f"{path}: {why}", fix="give the whole table, or save it as CSV")
-        rows, heads = _latex_rows(text[begin.end() : end], line, path)
-        above = _latex_words(text[max(at, begin.start() - _CELL) : begin.start()])
-        yield Table(rows, heads or 0, "latex", above, spans=True)
-        at = end
+        line += text.count("\n", at, begin.start())
+        where = f"{path}: the table at line {line}"
+        if (end := _end_of_environment(text, begin[1], begin.end())) < 0:
+            why = f"has no \\end{{{begin[1]}}} within {size(MAX_TABLE)}"
+            raise UsageError(f"{where} {why}", fix="give the whole table, or save it as CSV")
+        above = _latex_words(text[max(at, begin.start() - _MOST_CELL) : begin.start()])
+        rows, heads = _latex_rows(text[begin.end() : end], line, where)
+        yield Table(_spread(rows, where, skips=False), heads, "latex", above, spans=True)
+        line, at = line + text.count("\n", begin.start(), end), end
 
 
 def _end_of_environment(text: str, name: str, start: int) -> int:
     """Where an environment ends, those of the same name within it aside; -1 where it does not."""
     depth = 1
-    for found in re.finditer(rf"\\(begin|end)\{{{re.escape(name)}\}}", text[start : start + MAX_LATEX_TABLE]):
-        depth += 1 if found.group(1) == "begin" else -1
+    for found in re.finditer(rf"\\(begin|end)\{{{re.escape(name)}\}}", text[start : start + MAX_TABLE]):
+        depth += 1 if found[1] == "begin" else -1
         if depth == 0:
             return start + found.start()
     return -1
 
 
-def _latex_rows(body: str, line: int, path: Path) -> tuple[list[Row], int]:
-    """(rows with every span filled in, how many of the first are headings; 0 where no rule shows it)."""
-    body = _COMMENT.sub("", _without_arguments(body))
-    body = re.sub(r"\\end\{(?:tabular|array)\}", "}", re.sub(r"\\begin\{(?:tabular|array)\}", "{", body))
-    spans = _Spans(path, line)
-    ruled: list[int] = []
-    for number, cells in _latex_cells(body, line, path):
-        if _RULED.search(cells[0]) and spans.rows:
-            ruled.append(len(spans.rows))
-        words = _LINES.sub(lambda rule: "\n" * rule.group().count("\n"), cells[0])
-        cells[0] = _LINES.sub(" ", cells[0])
-        if any(cell.strip() for cell in cells):
-            place = f"line {number + words[: len(words) - len(words.lstrip())].count(chr(10))}"
-            spans.add(place, [_latex_cell(cell) for cell in cells], skip_held=False)
-    return spans.rows, _ruled_headings(spans.rows, ruled)
+def _latex_rows(body: str, line: int, where: str) -> tuple[list[tuple[str, list[_Cell]]], int]:
+    r"""(place and cells of each row, rows above the rule under the headings); 0 where no rule shows it.
 
-
-def _ruled_headings(rows: list[Row], ruled: list[int]) -> int:
-    """Rows above the rule under the headings: the last rule that has no number above it."""
-    found = 0
-    for count in ruled:
-        if count > 3 or any(re.match(r"[\s$~]*[0-9]+\.[0-9]", cell) for _, cells in rows[:count] for cell in cells):
-            break
-        if len(set(rows[count - 1][1])) == 1 and len(rows[count - 1][1]) > 2:
-            break  # a line across the table speaks of the rows below it
-        found = count
-    return found
-
-
-def _without_arguments(body: str) -> str:
-    """The rows of a table without the arguments of its environment: `[t]`, `{\\textwidth}`, `{l|cc}`."""
-    for _ in range(4):
-        found = re.match(r"\s*(?:\[[^\[\]]{0,80}\]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\}){0,400}\})", body)
-        if found is None:
-            break
-        body = "\n" * found.group().count("\n") + body[found.end() :]
-    return body
-
-
-def _latex_cells(body: str, line: int, path: Path) -> Iterator[tuple[int, list[str]]]:
-    r"""(line, cells) of each row: up to a `\\` outside braces."""
-    depth = start = at = 0
-    first, cells = line, list[str]()
-    while (mark := _MARK.search(body, at)) is not None:
-        sign, at = mark.group(), mark.end()
+    `\\` ends a row only outside braces, so that `\makecell{a\\b}` is one cell.
+    """
+    arguments = _ARGUMENTS.match(body)
+    line += arguments.group().count("\n") if arguments else 0
+    body = _COMMENT.sub("", body[arguments.end() if arguments else 0 :])
+    body = re.sub(r"\\end\{(?:tabular|array)\}", "}", re.sub(r"\\begin\{(?:tabular|array)\}", "{", body)) + "\\\\"
+    depth = start = heads = 0
+    cells: list[str] = []
+    rows: list[tuple[str, list[_Cell]]] = []
+    for mark in _MARK.finditer(body):
+        sign = mark.group()
         if sign in "{}":
             depth = max(0, depth + (1 if sign == "{" else -1))
             if depth > _BRACES:
-                where = line + body.count("\n", start, mark.start())
-                raise UsageError(f"{path}: line {where}: braces are nested too deeply", fix="save the table as CSV")
-        elif depth == 0 and sign in {"&", "\\\\", "\\tabularnewline"}:
+                raise UsageError(f"{where}: braces are nested too deeply", fix="save the table as CSV")
+        elif depth == 0 and sign.startswith(("&", "\\\\", "\\tabularnewline")):
             cells.append(body[start : mark.start()])
-            if sign != "&":
-                yield first, cells
-                at = skipped.end() if (skipped := _AFTER_ROW.match(body, at)) else at
-            line += body.count("\n", start, at)
-            first, cells = (first, cells) if sign == "&" else (line, [])
-            start = at
-    yield first, [*cells, body[start:]]
+            start = mark.end()
+            if sign == "&":
+                continue
+            lines = "".join(cells).count("\n")
+            is_ruled = 0 < len(rows) <= 3 and not heads and _RULED.search(cells[0])
+            cells[0] = _RULES.sub(lambda rule: "\n" * rule.group().count("\n"), cells[0])
+            if any(cell.strip() for cell in cells):
+                top = "&".join(cells)
+                if is_ruled and not any(re.match(r"\d+\.\d", cell.text) for _, row in rows for cell in row):
+                    heads = len(rows)
+                first = line + top[: len(top) - len(top.lstrip())].count("\n")
+                rows.append((f"line {first}", [_latex_cell(cell) for cell in cells]))
+            line, cells = line + lines, []
+    return rows, heads
 
 
-def _latex_cell(text: str) -> tuple[str, int, int]:
-    """(words, columns, rows) of a cell."""
-    columns = rows = 1
-    for _ in range(4):
-        across, down = _ACROSS.search(text), _DOWN.search(text)
-        if across is not None:
-            columns, text = int(across.group(1)) or 1, text[across.end() :]
-        elif down is not None:
-            rows, text = int(down.group(1)) or 1, text[down.end() :]
-        else:
-            break
-    return clean(_latex_words(text)), columns, rows
+def _latex_cell(text: str) -> _Cell:
+    across, down = _ACROSS.search(text), _DOWN.search(text)
+    start = max(it.end() if it else 0 for it in (across, down))
+    return _Cell(clean(_latex_words(text[start:])), int(across[1]) if across else 1, int(down[1]) if down else 1)
 
 
 def _latex_words(text: str) -> str:
     """A cell as people see it."""
-    text = _DROPPED.sub(" ", text[:4_000])
-    text = re.sub(r"\\textcolor\{[^{}]{0,40}\}|\\(?:rotatebox|scalebox)\{[^{}]{0,40}\}", "", text)
-    text = text.replace("\\\\", " ").replace("~", " ").replace("\\%", "%").replace("\\&", "&")
+    text = _DROPPED.sub(" ", text[: 2 * _MOST_CELL]).replace("\\\\", " ").replace("~", " ")
+    text = re.sub(r"\\([%&])", r"\1", text)
     text = (_SCRIPT.sub("", text) if "$" in text or "^" in text else text).replace("\\_", "_")
-    text = re.sub(r"\\([A-Za-z]+)\*?", lambda found: _SYMBOLS.get(found.group(1), found.group(1)), text)
-    text = re.sub(r"\\.", " ", text).replace("$", "")
-    return " ".join(re.sub(r"[{}]", "", text).split())
+    text = _MACRO.sub(lambda it: _SYMBOLS.get(it[1], "" if it[2] else it[1]), text)
+    text = re.sub(r"\\.", " ", text)
+    return " ".join(re.sub(r"[{}$]", "", text).split())
