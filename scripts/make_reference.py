@@ -9,6 +9,7 @@ uv run python scripts/make_reference.py --check    exit 1 if a page is out of da
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import sys
 from collections import Counter
@@ -20,6 +21,7 @@ import click
 from api_page import api_page
 from studies_page import studies_page
 
+from specmeter.audit.equations import LAWS
 from specmeter.audit.judge import ASSUMPTIONS, BOUNDS
 from specmeter.audit.read.options import meanings
 from specmeter.cli import root
@@ -246,7 +248,7 @@ def _fields(record: type[Record]) -> str:
 
 
 def audit_page() -> str:
-    """Bounds of audits, what they assume, and the meanings that columns may have, each in its place of the page."""
+    """Bounds of audits, what they assume, equations, and meanings of columns, each in its place of the page."""
     laws = ["| bound | cannot be | rests on |", "|---|---|---|"]
     for item in BOUNDS:
         rests = ", ".join(f"`{name}`" for name in item.assumes) or "arithmetic"
@@ -255,10 +257,15 @@ def audit_page() -> str:
     assumed = [
         f"- `{name}`: {words()(f'assumption.{name}')}. *Fails for* {fails}." for name, fails in ASSUMPTIONS.items()
     ]
+    equations: list[str] = []
+    for name, law in LAWS.items():
+        mean = f", of means {law.of_means - 1:.0%}" if law.far < law.of_means < math.inf else ""
+        kept = ", if the other rows keep it" if law.learned else ""
+        equations.append(f"- `{name}`: {f'{law.far - 1:.0%}' if law.far > 1 else 'rounding'}{mean}{kept}")
     known = meanings()
     columns = [f"- `{name}`: {meaning}" for name, meaning in known.items() if meaning]
     columns.append("- as named: " + ", ".join(f"`{name}`" for name, meaning in known.items() if not meaning))
-    return _filled(AUDIT, *("\n".join(table) for table in (laws, assumed, columns)))
+    return _filled(AUDIT, *("\n".join(table) for table in (laws, assumed, equations, columns)))
 
 
 def _filled(name: str, *tables: str) -> str:

@@ -105,6 +105,18 @@ OTHERS = {
         "num_drafts: 4687\nnum_draft_tokens: 46870\nnum_accepted_tokens: 52368\n",
         [["", "num_drafts", "num_draft_tokens", "num_accepted_tokens"], ["", "4687", "46870", "52368"]],
     ),
+    "a gap or dots before the value": (
+        "Throughput (tok/s)      41.2\nAcceptance rate         0.71\nMean length ........... 2.98\n",
+        [["", "Throughput (tok/s)", "Acceptance rate", "Mean length"], ["", "41.2", "0.71", "2.98"]],
+    ),
+    "YAML": (
+        "results:\n  baseline:\n    tok_s: 40.1\n  mtp:\n    tok_s: 60.2\n    acceptance: 0.7\n",
+        [["", "tok_s", "acceptance"], ["results, baseline", "40.1", ""], ["mtp", "60.2", "0.7"]],
+    ),
+    "a baseline in a bracket": (
+        "Speed: 41 t/s (baseline: 23 t/s), 71% accepted",
+        [["", "Speed", "baseline", "accepted"], ["", "41 t/s", "23 t/s", "71%"]],
+    ),
     "Prometheus": (
         "# TYPE vllm:spec_decode_num_drafts_total counter\n"
         'vllm:spec_decode_num_drafts_total{engine="0"} 4687.0\n'

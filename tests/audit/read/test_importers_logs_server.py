@@ -370,7 +370,7 @@ def test_lines_of_progress_are_tokens_over_time(tmp_path: Path) -> None:
         "1.52.831.673 I slot print_timing: id  0 | task 1229 | n_decoded =    474, tg =  39.01 t/s, tg_3s =  44.30 t/s\n"
         "1.55.861.948 I slot print_timing: id  0 | task 1229 | n_decoded =    597, tg =  39.33 t/s, tg_3s =  40.59 t/s\n"
     )
-    first, between, last = pasted(text, tmp_path)
+    first, last, between = pasted(text, tmp_path)
     assert (first.decode_rate, first.predicted_n) == (39.01, 474)
     assert (between.decode_rate, between.predicted_n) == (40.59, 123)
     assert between.predicted_ms == pytest.approx(3030.275)

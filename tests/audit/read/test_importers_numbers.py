@@ -97,7 +97,7 @@ def test_a_number_that_a_user_gives(option: str, text: str, value: float, half: 
 @pytest.mark.parametrize("text", ["", "-", "n/a", "nan", "<4%", ".", "1.2.3", "44.2 [42.1, 46.2]", "1e400", "9" * 39,
                                   "9" * 2000, "١٢", "-5", "0"])  # fmt: skip
 def test_what_is_no_number_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="is not a number|not above 0"):
+    with pytest.raises(UsageError, match=r"is not a number|not above 0"):
         row_defaults(baseline_rate=text)
 
 

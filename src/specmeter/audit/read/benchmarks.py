@@ -1,35 +1,23 @@
 """What benchmarks of single requests write: `llama-bench`, SPEED-Bench, ik_llama.cpp's spec bench, and Spec-Bench.
 
 *llama-bench* of llama.cpp, in all its forms: `-o csv`, `json`, `jsonl`, `md` and `sql`. Every row is decoding without
-speculation (`tg`), prompt processing (`pp`), or both (`pg`), averaged over repetitions: `avg_ts` is the mean of their
-rates, tokens per second; `avg_ns` the mean of their times. `model_size` is the sum of all tensors in bytes, which every
-token reads only where the model is dense: a mixture of experts is told by its name (`qwen3moe 30B.A3B`). The tokens are
-random ones, which such a model may decode faster than text.
+speculation (`tg`), prompt processing (`pp`), or both (`pg`): `avg_ts` is the mean rate of its repetitions. `model_size`
+is the sum of all tensors in bytes. The tokens are random ones, which an MoE model may decode faster than text.
 
-*llama-spec-bench* of ik_llama.cpp, `--output-format jsonl` (examples/spec-bench, 8337e4c, August 2026). A line per
-attempt, compact (`task`, `decode_tps`, `stages`) or with `--output-details` (`timing`, `tokens`, `variant`,
-`speculative`), and a summary line. Its acceptance length is 1 + accepted / drafts, so it is tau. Tokens are counted
-with the first one, times from after the prompt. Its Markdown report is a table like any other (`table`).
+*llama-spec-bench* of ik_llama.cpp, `--output-format jsonl` (examples/spec-bench, 8337e4c, August 2026): a line per
+attempt, compact or with `--output-details`, and a summary line. Tokens are counted with the first one, times from after
+the prompt.
 
 *SPEED-Bench*, llama.cpp's client: `speed_bench.py --output` (tools/server/bench/speed-bench, May 2026). `summary` has a
-row per category and one for all: `avg_pred_t_s`, the mean over requests of the server's decode rate, `draft_n` and
-`accepted`, the sums over requests, and their quotient `accept_rate`. `results` has the requests themselves. What the
-client prints, and what `speed_bench_compare.py` makes of two runs, are tables (`table`).
+row per category and one for all: the mean over requests of the server's decode rate, and sums of draft tokens.
+`results` has the requests themselves.
 
-*Spec-Bench* (hemingkx/Spec-Bench, evaluation/speed.py and eval.py, fd2c1cd): what it prints, and its answer files.
-Printed, per task and `overall`:
-
-    ============================== Task:  mt_bench ==============================
-    #Mean accepted tokens:  4.35
-    Tokens per second:  84.2
-    Tokens per second for the baseline:  38.1
-    Speedup ratio:  2.21
-
-or, over several runs, `Tokens per second: Mean result: 84.2, Std result: 0.4`. Its accepted tokens are those of a step
-with the target's own (1 for decoding without speculation). Its rates are means over prompts of each prompt's rate, the
-time of the prompt included, and its speedup is the ratio of these means; the baseline's tokens are counted by
-tokenizing its text again. Answer files (JSON Lines) have a line per question: `choices[0]` with `new_tokens` and
-`wall_time` (seconds) of each turn, and `accept_lengths`, one per step.
+*Spec-Bench* (hemingkx/Spec-Bench, evaluation/speed.py and eval.py, fd2c1cd): what it prints per task and `overall`
+(`#Mean accepted tokens:  4.35`, `Tokens per second:  84.2`, or `Tokens per second: Mean result: 84.2, Std result: 0.4`
+over several runs), and its answer files. Its accepted tokens are those of a step with the target's own. Its rates are
+means over prompts of each prompt's rate, the time of the prompt included, and its speedup is the ratio of these means.
+Answer files (JSON Lines) have a line per question: `choices[0]` with `new_tokens` and `wall_time` (seconds) of each
+turn, and `accept_lengths`, one per step.
 """
 
 from __future__ import annotations
@@ -41,7 +29,7 @@ from functools import partial
 from pathlib import Path, PureWindowsPath
 from typing import Any, cast
 
-from specmeter.audit.claim import Claim, UnreadableError, claim_of, mixture_of_experts, problem_of
+from specmeter.audit.claim import Claim, UnreadableError, claim_of, mixture_of_experts
 from specmeter.audit.read.cells import numbers
 from specmeter.audit.read.document import (
     LARGEST,
@@ -61,7 +49,7 @@ from specmeter.audit.read.document import (
     read_text,
     text,
 )
-from specmeter.audit.read.grids import Grid, csv_grids, grids
+from specmeter.audit.read.grids import csv_grids, grids
 from specmeter.engines.log_lines import log_lines
 from specmeter.errors import UsageError
 from specmeter.messages import Message
@@ -85,52 +73,32 @@ def sniff_llama_bench(head: str) -> bool:
 
 def read_llama_bench(path: Path) -> Iterator[Claim]:
     """One claim per test. Raises `UsageError` for a file that cannot be read or holds no test."""
-    content = read_text(path)
+    return claims_of(_tests(read_text(path), path), path, _fields_of_test)
+
+
+def _tests(content: str, path: Path) -> Iterator[tuple[str, Mapping[str, object] | Message]]:
+    """(place, fields of a test by their names in CSV and JSON, or why there are none)."""
     if _INSERT.search(content):
-        yield from (_claim_of_test(path, place, fields) for place, fields in _from_sql(content))
+        yield from _from_sql(content)
         return
     if is_json(content):
-        for place, item in read_objects(content, path):
-            if isinstance(item, Message):
-                yield Claim(source=str(path), row=place, problem=Message("unread.line", why=item))
-            else:
-                yield _claim_of_test(path, place, item)
+        yield from read_objects(content, path)
         return
-    markdown = _MARKDOWN.search(content) is not None
     printed = _DEVICE.findall(content[:200_000])  # (number, CUDA's name, Metal's name), as often as the backends say it
     devices = ", ".join(cuda or metal for _, cuda, metal in dict.fromkeys(printed))
     found = False
-    for grid in grids(content, path) if markdown else csv_grids(_from_header(content), path):
-        if "test" not in grid.head and "avg_ts" not in grid.head:
-            continue
-        found = True
-        yield from _from_grid(grid, path, devices)
+    csv_from = max(0, content.find("build_commit,"))  # the backends print before it when the streams are mixed
+    for grid in grids(content, path) if _MARKDOWN.search(content) else csv_grids(content[csv_from:], path):
+        if "test" in grid.head or "avg_ts" in grid.head:
+            found = True
+            yield from ((place, why) for place, why in grid.faults if why.values.get("cells") != 1)
+            for place, cells in zip(grid.places, grid.rows, strict=True):
+                yield place, dict(zip(grid.head, cells, strict=True)) | ({"devices": devices} if devices else {})
     if not found:
         raise UsageError(f"{path}: contains no llama-bench test", fix="give the output of llama-bench -o csv")
 
 
 LLAMA_BENCH = Importer(sniff_llama_bench, read_llama_bench)
-
-
-def _from_header(content: str) -> str:
-    """CSV from its header on: the backends print lines of their own before it when the streams are mixed."""
-    start = content.find("build_commit,")
-    return content[max(0, start) :]
-
-
-def _from_grid(grid: Grid, path: Path, devices: str) -> Iterator[Claim]:
-    for place, why in grid.faults:
-        if why.values.get("cells") != 1:
-            yield Claim(source=str(path), row=place, problem=Message("unread.line", why=why))
-    for place, cells in zip(grid.places, grid.rows, strict=True):
-        fields: dict[str, object] = dict(zip(grid.head, cells, strict=True))
-        if "test" in fields:
-            try:
-                fields = _from_markdown(fields) | ({"gpu_info": devices} if devices else {})
-            except ValueError as error:
-                yield claim_of(source=str(path), row=place, label=text(fields, "model"), problem=problem_of(error))
-                continue
-        yield _claim_of_test(path, place, fields)
 
 
 def _from_markdown(cells: Mapping[str, object]) -> dict[str, object]:
@@ -145,6 +113,7 @@ def _from_markdown(cells: Mapping[str, object]) -> dict[str, object]:
         "model_type": cells.get("model"),
         "backends": cells.get("backend"),
         "n_gpu_layers": cells.get("ngl"),
+        "gpu_info": cells.get("devices"),
         "n_prompt": test["pp"] or 0,
         "n_gen": test["tg"] or 0,
         "avg_ts": rate.strip(),
@@ -163,16 +132,9 @@ def _from_sql(content: str) -> Iterator[tuple[str, dict[str, object]]]:
             yield f"line {content.count(chr(10), 0, match.start()) + 1}", dict(zip(names, values, strict=True))
 
 
-def _claim_of_test(path: Path, place: str, fields: Mapping[str, object]) -> Claim:
-    label = " ".join(filter(None, (text(fields, "model_type"), _test_name(fields))))
-    try:
-        values = _fields_of_test(fields)
-    except ValueError as error:
-        return claim_of(source=str(path), row=place, label=label, problem=problem_of(error))
-    return claim_of(source=str(path), row=place, label=label, **values)
-
-
 def _fields_of_test(fields: Mapping[str, object]) -> dict[str, Any]:
+    if "test" in fields:
+        fields = _from_markdown(fields)
     rate, time_ns = positive(fields, "avg_ts"), positive(fields, "avg_ns")
     prompt, generated = count(fields, "n_prompt") or 0, count(fields, "n_gen") or 0
     if rate is None:
@@ -186,6 +148,7 @@ def _fields_of_test(fields: Mapping[str, object]) -> dict[str, Any]:
     file_name = PureWindowsPath(text(fields, "model_filename")).name
     mixture = mixture_of_experts(f"{text(fields, 'model_type')} {file_name}")
     found: dict[str, Any] = {
+        "label": " ".join(filter(None, (text(fields, "model_type"), _test_name(fields)))),
         "method": "none",
         "device": _device_of_test(fields),
         "size_bytes": size,

@@ -271,8 +271,8 @@ def is_number(text: str) -> bool:
         return False
     nums = numbers(text)
     before, after = text[: first.start()], text[first.end() :]
-    if not nums or NAME.match(text) or re.fullmatch(r"\d+(?:\.\d+)?B|\d{4}-\d\d-\d\d(?:[T ].*)?", text):
-        return False  # `0.8B` is a model, `2026-01-01` a date
+    if not nums or NAME.match(text):
+        return False
     if nums[0].unit in {"big", "size"} and re.search(r"[A-Za-z]{2,}", after) and not re.match(r"\s*[(,;/]", after):
         return False
     trailing = re.findall(r"[A-Za-z]{2,}", NUMBER.sub(" ", _ASIDE.sub("", after)))

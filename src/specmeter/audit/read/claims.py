@@ -198,7 +198,7 @@ def _method(record: Record, texts: Mapping[str, str], label: str, context: str) 
         if family_by_name(text) not in {"unknown", "none"}:
             return _METHODS.get(text.lower(), text.lower())
     for text in (" ".join(record.headings), context):
-        names = dict.fromkeys(name.lower() for name in _NAMED.findall(text))
+        names = dict.fromkeys(name.strip().lower() for name in _NAMED.findall(text))
         if names:
             return " + ".join(names) if len(names) > 1 else _METHODS.get(next(iter(names)), next(iter(names)))
     return None

@@ -11,6 +11,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -175,14 +176,15 @@ def _pipe_tables(page: list[str]) -> Iterator[Table]:
 def _apart(block: list[str]) -> Iterator[tuple[int, int]]:
     """(first line, line after the last) of each table among lines that follow each other: a Markdown rule below the
     first rows begins another one, with the line above it."""
-    cut = 0
+    cut, ruled = 0, False
     for number in range(2, len(block)):
-        is_new = re.fullmatch(r"[\s|:-]+", block[number]) and "-" in block[number] and "|" in block[number]
-        if is_new and not _is_rule(block[number - 1]) and any(map(_is_rule, block[cut : number - 1])):
+        ruled |= _is_rule(block[number - 2])
+        is_new = ruled and "---" in block[number] and re.fullmatch(r"[\s|:-]+", block[number]) and "|" in block[number]
+        if is_new and not _is_rule(block[number - 1]):
             above = [cell for cell in _pipe_cells(block[number - 1]) if cell]
-            if "---" in block[number] and above and not any(map(is_number, above)):
+            if above and not any(map(is_number, above)):
                 yield cut, number - 1
-                cut = number - 1
+                cut, ruled = number - 1, False
     yield cut, len(block)
 
 
@@ -238,23 +240,34 @@ def _delimited(page: list[tuple[int, str]], path: Path, marks: str = "\t;,") -> 
         return
 
 
+def _marks(line: str, mark: str) -> int:
+    """How many marks divide the fields of a line, those in quotes aside."""
+    with suppress(csv.Error):
+        return len(next(csv.reader([line], delimiter=mark), [""])) - 1 if '"' in line else line.count(mark)
+    return 0
+
+
 _CLOCK = re.compile(r"\d\d:\d\d")
 
 
 def _pasted_csv(page: list[str], path: Path) -> Iterator[Table]:
     """The same from the first line on that has as many fields as most."""
     for mark in "\t;,":
-        counts = Counter(count for line in page if not line.startswith("#") and (count := line.count(mark)))
+        fields = [0 if line.startswith("#") else _marks(line, mark) for line in page]
+        counts = Counter(filter(None, fields))
         usual, lines_of_it = counts.most_common(1)[0] if counts else (0, 0)
         if lines_of_it < 2 or 5 * lines_of_it < 4 * counts.total():
             continue
-        first = next(number for number, line in enumerate(page) if line.count(mark) == usual)
+        first = fields.index(usual)
         if _CLOCK.search(page[first][:MAX_TEXT]):
             continue
         below = [(number, line) for number, line in enumerate(page[first:], start=first + 1) if line.strip()]
-        if 5 * lines_of_it < 4 * len(below) or (usual < 2 and ", " in page[first]) or '"' in page[first]:
+        if 5 * lines_of_it < 4 * len(below) or (usual < 2 and ", " in page[first]):
             continue
-        for table in _delimited(below, path, mark):
+        with suppress(UsageError):  # quotes that do not close: no CSV
+            table = next(_delimited(below, path, mark), None)
+            if table is None:
+                continue
             rows = [cells for _, cells in table.rows[1:_MOST_COUNTED]]
             numeric = sum(any(map(is_number, cells)) for cells in rows)
             if 2 * numeric >= len(rows) and not any(len(cell.split()) > 12 for cells in rows for cell in cells):

@@ -133,12 +133,14 @@ def _headless(page: Sequence[str], first: int) -> list[Row]:
 # --- pairs of a key and a value --------------------------------------------------------------------------------------
 
 _METRIC = re.compile(r"(?:\w{1,40}:)?([a-z][a-z0-9_]{3,80})(?:\{([^{}]{0,400})\})?\s+([0-9.]+(?:e[+-]?\d+)?)\s*", re.I)
+_LEADER = re.compile(r"(\S.{0,80}?)(?:\s{2,}|\t+|\s?\.{3,60}\s?)(\S.{0,60})")
+"""A key and a value with nothing but a gap or dots between them."""
 _POSITION = re.compile(r'position="?(\d{1,3})')
 _PARTS = re.compile(r"(?:[,;|]\s+|[，；。]\s*)(?![^()（）]{0,80}[)）])|\s+[|·•]\s+|\s{2,}|\t+")
 _EQUALS = re.compile(r" (?=[^\s=:(]{1,40}=[^=])")
 _KEY = re.compile(r"(.{1,90}?)(?:\s?=|\s?:(?!\d)|\s[–—-](?=\s[~≈+]?\d))\s*(\S.{0,120})")
 _VALUE = re.compile(r"\W{0,3}(?:about |around |avg |mean |up to )?\W{0,3}\d", re.I)
-_SIDES = re.compile(r"\b(?:vs|versus|against)\b", re.I)
+_SIDES = re.compile(r"\b(?:vs|versus|against)\b|\([^()]{0,60}:\s?\d", re.I)
 _MOST_WORDS = 9
 """Words of a key, or before it."""
 
@@ -161,6 +163,8 @@ def _pairs_of(line: str) -> tuple[str, list[tuple[str, str]]]:
         position = _POSITION.search(metric[2] or "")
         key = metric[1].removesuffix("_total") + (f" {position[1]}" if position else "")
         return "", [(key, metric[3])] if "_" in key else []
+    if (leader := _LEADER.fullmatch(line.strip())) and _is_value(clean(leader[2])) and not is_number(clean(leader[1])):
+        line = f"{leader[1]}: {leader[2]}"
     line = re.sub(r" *= *(?=[\d~+-])", "=", re.sub(r"[:：]\s+", ": ", _STAMP.sub("", line, count=1)))
     before: list[str] = []
     found: list[tuple[str, str]] = []
@@ -298,6 +302,10 @@ _SHARES = re.compile(r"(?:(?:[01]?\.\d{1,5}|\d{1,3}(?:\.\d{1,3})?%)\s*[,/]?\s*){
 """Shares one after the other, such as those of each position."""
 _FOR = re.compile(r"(?<=\w)\s(?:for|at|with|using|when|on)\s", re.I)
 _AROUND = 60
+_MOST_LINES = 5_000
+"""Lines of a text that is read as sentences."""
+_MOST_NUMBERS = 32
+"""Numbers of a paragraph that is one result."""
 _WRAPPED = 100
 """Characters of a line, at most, in a text whose lines are broken where they are full."""
 _MEASURE = re.compile(r"accept|draft|specul|(?-i:\b(?:AL|MAT)\b)|\brate|length|speed|\btok|接受|τ|\btau\b", re.I)
@@ -316,7 +324,7 @@ _OF_WHAT = re.compile(r"\b(TPOT|TTFT|ITL|latency|(?:wall )?time|prompt|prefill)\
 def sentences(page: Sequence[str]) -> list[Table]:
     """A paragraph or an item of a list as one row."""
     found: list[Table] = []
-    for start, text in _paragraphs(page):
+    for start, text in _paragraphs(page) if len(page) < _MOST_LINES else ():
         text = text if _RANGES.search(text) else _FROM_TO.sub(_sides, text)
         head, cells = [""], [""]
         rate = ""
@@ -333,7 +341,7 @@ def sentences(page: Sequence[str]) -> list[Table]:
         nums = [num for cell in cells for num in numbers(cell)]
         if any(num.unit for num in nums) or (_MEASURE.search(text) and ("." in "".join(cells) or len(nums) > 1)):
             place = f"line {start + 1}"
-            found.append(Table([("", head[:MAX_COLUMNS]), (place, cells[:MAX_COLUMNS])], 1, "prose", text))
+            found.append(Table([("", head[:_MOST_NUMBERS]), (place, cells[:_MOST_NUMBERS])], 1, "prose", text))
     return found
 
 
@@ -353,7 +361,8 @@ def _paragraphs(page: Sequence[str]) -> Iterator[tuple[int, str]]:
         rich = all(len(nums := numbers(it)) > 2 and any(num.unit for num in nums) for it in told)
         alone |= rich and max(map(len, part), default=0) > _WRAPPED
         alone |= short and all(len(nums := numbers(it)) > 1 and any(num.unit for num in nums) for it in told)
-        if (alone and len(told) > 2) or sum(map(len, part)) > MAX_TEXT:
+        many = sum(len(numbers(it)) for it in told) > _MOST_NUMBERS
+        if (alone and len(told) > 2) or many or sum(map(len, part)) > MAX_TEXT:
             yield from ((at + index, it) for index, it in enumerate(part) if it)
         elif any(part):
             yield at, (" ; " if short else " ").join(filter(None, part))
@@ -365,7 +374,11 @@ def _numbers_of(piece: str) -> Iterator[tuple[str, str]]:
     spans: list[tuple[int, int]] = []
     for found in NUMBER.finditer(piece):
         glued = _GLUED.search(piece[max(0, found.start() - 20) : found.start()]) is not None
-        if NAME.match(piece[found.start() :][:20]) or (glued and unit_of(found) not in RESULTS):
+        if (
+            NAME.match(piece[found.start() :][:20])
+            or (glued and unit_of(found) not in RESULTS)
+            or not numbers(found.group())
+        ):
             continue  # `Qwen3-8B`, `2x RTX 3090`
         between = piece[spans[-1][1] : found.start()] if spans else ""
         joined = spans and (_TOGETHER.fullmatch(between) or _SHARES.fullmatch(piece[spans[-1][0] : found.end()]))

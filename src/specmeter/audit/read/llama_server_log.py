@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 from specmeter.audit.claim import Claim, claim_of
 from specmeter.audit.read.document import Importer
@@ -175,16 +175,6 @@ class _Request:
         return True
 
 
-class _Progress(NamedTuple):
-    """A line that a request prints every few seconds."""
-
-    log_ms: float | None
-    tokens: int
-    rate: float
-    recent: float | None
-    """Rate since the line before."""
-
-
 def _shares(line: str) -> tuple[float, ...]:
     found = _POSITIONS.search(line)
     return tuple(min(1.0, float(share)) for share in found.group(1).split(",")) if found else ()
@@ -208,8 +198,11 @@ class _ServerLog:
     _last_slot: str = ""
     _last_task: str = ""
     _has_slots: bool = False
-    _progress: dict[tuple[str, str], list[_Progress]] = field(default_factory=dict[tuple[str, str], list[_Progress]])
-    """Lines of each slot and task."""
+    _progress: dict[str, list[tuple[float, int, float, float]]] = field(
+        default_factory=dict[str, list[tuple[float, int, float, float]]]
+    )
+    """Slot and task -> what it prints every few seconds: ms, tokens so far, their rate, the rate since the line before.
+    """
     _methods: dict[str, str] = field(default_factory=dict[str, str])
     """The last line of statistics per method."""
     _verified: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
@@ -221,11 +214,14 @@ class _ServerLog:
             if found := STEP.search(line):
                 self._step(*_place(line), found)
         elif " tg = " in line and (found := _PROGRESS.search(line)) is not None:
-            slot, task = _place(line)
-            lines = self._progress.setdefault((slot or "", task or ""), [])
-            if len(self._progress) * (1 + len(lines)) <= _MAX_ALONE:
-                recent = float(found.group(3)) if found.group(3) else None
-                lines.append(_Progress(log_time_ms(line), int(found.group(1)), float(found.group(2)), recent))
+            row = ", ".join(
+                f"{what} {number}" for what, number in zip(("slot", "task"), _place(line), strict=True) if number
+            )
+            lines = self._progress.setdefault(row or "log", [])
+            tokens, rate = int(found.group(1)), float(found.group(2))
+            if rate and len(self._progress) * (1 + len(lines)) <= _MAX_ALONE:
+                ms = log_time_ms(line) or 1e3 * tokens / rate
+                lines.append((ms, tokens, rate, float(found.group(3) or 0)))
         elif "draft acceptance" in line or "statistics" in line or "acc per pos" in line:
             self._more(line)
         elif " time " in line or "print_timing" in line:
@@ -358,25 +354,18 @@ class _ServerLog:
 
     def in_progress(self, told: bool) -> Iterator[Claim]:
         """What requests say while they run, unless their ends tell more: one claim per line, and one for all of it."""
-        for (slot, task), lines in self._progress.items() if not told else ():
-            row = ", ".join(f"{what} {number}" for what, number in (("slot", slot), ("task", task)) if number) or "log"
-            first, last = lines[0], lines[-1]
-            yield self._measured(f"{row}, {first.tokens} tokens", first.rate, first.tokens, None)
-            for before, now in pairwise(lines):
-                ms = _between(before, now)
-                if now.tokens > before.tokens and now.recent and ms > 0:
-                    tokens = now.tokens - before.tokens
-                    yield self._measured(f"{row}, {before.tokens} to {now.tokens} tokens", now.recent, tokens, ms)
-            if last.log_ms is not None and first.log_ms is not None and len(lines) > 1 and first.rate:
-                ms = 1e3 * first.tokens / first.rate + last.log_ms - first.log_ms
-                yield self._measured(f"{row}, {last.tokens} tokens", last.rate, last.tokens, ms)
+        for row, lines in self._progress.items() if not told else ():
+            for at, (ms, tokens, rate, _) in enumerate(lines[:: max(1, len(lines) - 1)]):  # the first and the last
+                begun = lines[0][0] - 1e3 * lines[0][1] / lines[0][2]
+                yield self._measured(f"{row}, {tokens} tokens", rate, tokens, ms - begun if at else None)
+            for (before, done, *_), (now, tokens, _, recent) in pairwise(lines):
+                if tokens > done and recent and now > before:
+                    yield self._measured(f"{row}, {done} to {tokens} tokens", recent, tokens - done, now - before)
 
     def _measured(self, row: str, rate: float, tokens: int, ms: float | None) -> Claim:
         values = setup_fields(self.setup, self.signs.signs())
         values["rounding"] |= {"decode_rate": 0.005, "predicted_ms": _SLACK_MS}
-        return claim_of(
-            source=self.source, row=row, decode_rate=rate or None, predicted_n=tokens, predicted_ms=ms, **values
-        )
+        return claim_of(source=self.source, row=row, decode_rate=rate, predicted_n=tokens, predicted_ms=ms, **values)
 
     def of_methods(self, told: bool) -> Iterator[Claim]:
         """The statistics of each method since the server started, if no request tells more, or if they cannot be."""
@@ -528,13 +517,6 @@ def _place(line: str) -> tuple[str | None, str | None]:
         return None, None
     slot, task = _SLOT_FIELD.search(line), _TASK_FIELD.search(line)
     return (slot.group(1) if slot else None), (task.group(1) if task else None)
-
-
-def _between(before: _Progress, now: _Progress) -> float:
-    """Milliseconds between two lines: by their stamps, or by what their rates say."""
-    if before.log_ms is not None and now.log_ms is not None:
-        return now.log_ms - before.log_ms
-    return 1e3 * (now.tokens / now.rate - before.tokens / before.rate) if now.rate and before.rate else 0.0
 
 
 def _window(rate: float, ms: float, tokens: int) -> str:

@@ -1,33 +1,24 @@
 """Logs of `llama-speculative` and `llama-speculative-simple`, from 2023 on: one claim per run.
 
-Both programs draft, verify and sample in one process and print at the end what they believe:
-
-    n_predict   tokens emitted
-    n_drafted   tokens drafted
-    n_accept    draft tokens that the target's own choice confirmed
-
-They never look at the return value of a forward pass. When one fails, the loop samples the logits of the last one that
-did not, and every count continues as if nothing had happened. What really took place follows from arithmetic:
+Both print at the end what they believe: `n_predict` tokens emitted, `n_drafted` tokens drafted, and `n_accept` draft
+tokens that the target's own choice confirmed. They never look at the return value of a forward pass: when one fails,
+the loop samples the logits of the last one that did not. What really took place follows from arithmetic:
 
 *Rounds.* Each round emits the tokens it accepts and one more; the first token of all comes from the prompt. So there
-were R = n_predict - 1 - n_accept verifications after it, whatever the drafts looked like. (`-simple` verifies the last
-token of the prompt together with the first draft: one round more, one prompt token less. R still counts those after
-the first token.)
+were R = n_predict - 1 - n_accept verifications after it. (`-simple` verifies the last token of the prompt together with
+the first draft: one round more, one prompt token less. R still counts those after the first token.)
 
 *Tokens the target must have evaluated.* Each verification holds the token before the draft and the draft:
 prompt + R + n_drafted.
 
-*Tokens it did evaluate.* `prompt eval` and `eval` of the perf block count the tokens of successful forwards, batches of
-several and single ones (a zero is printed as 1, with no time). What is missing, divided by 1 + n_drafted / R, is the
-number of verifications that failed; the other failures in the log are the draft's. For the draft the same sum closes:
-it decodes the prompt, then R + 1 corrections and n_drafted drafts one at a time, the last of them uncounted.
+*Tokens it did evaluate.* `prompt eval` and `eval` of the perf block count the tokens of successful forwards (a zero is
+printed as 1, with no time). What is missing, divided by 1 + n_drafted / R, is the number of verifications that failed;
+the other failures in the log are the draft's. For the draft the same sum closes: it decodes the prompt, then R + 1
+corrections and n_drafted drafts one at a time, the last of them uncounted.
 
-*Why some of them succeed.* A recurrent or hybrid model cannot take back part of a sequence. After one verification
-of gamma + 1 positions the next ones start at positions it already holds and are refused, until the rounds have caught
-up, one token at a time, sampled from the same old logits: about one verification per gamma + 1 tokens takes place,
-whatever is accepted. (In the published Apple logs it is exactly that: 40 for 200 tokens at gamma 4.)
-
-The printed rate divides all emitted tokens by the time of the loop.
+*Why some of them succeed.* A recurrent or hybrid model cannot take back part of a sequence. After one verification of
+gamma + 1 positions the next ones start at positions it already holds and are refused, until the rounds have caught up,
+one token at a time: about one verification per gamma + 1 tokens takes place, whatever is accepted.
 """
 
 from __future__ import annotations
@@ -93,13 +84,6 @@ LLAMA_SPECULATIVE = Importer(sniff_llama_speculative, read_llama_speculative)
 # --- one run ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Speed:
-    tokens: int
-    seconds: float
-    per_second: float
-
-
 @dataclass
 class _Perf:
     """The counters of one model; None where the log does not have them."""
@@ -110,7 +94,7 @@ class _Perf:
 
     @property
     def evaluated(self) -> int | None:
-        """Tokens of all forwards that succeeded and were waited for."""
+        """Tokens of all forwards that succeeded and were waited for, prompt included."""
         if self.prompt_tokens is None or self.single_tokens is None:
             return None
         return self.prompt_tokens + self.single_tokens
@@ -155,7 +139,8 @@ class _Run:
     setup: Setup = field(default_factory=Setup)
     signs: SignReader = field(default_factory=SignReader)
     counts: dict[str, int] = field(default_factory=dict[str, int])
-    speeds: dict[str, _Speed] = field(default_factory=dict[str, _Speed])
+    speeds: dict[str, tuple[int, float, float]] = field(default_factory=dict[str, tuple[int, float, float]])
+    """`encoded` and `decoded` -> tokens, ms, tokens per second."""
     perf: dict[str, _Perf] = field(default_factory=lambda: {"draft": _Perf(), "target": _Perf()})
     _section: str = "draft"
 
@@ -176,7 +161,7 @@ class _Run:
             self.counts.setdefault(found.group(1), int(found.group(2)))
         elif " t/s" in line and (found := _SPEED.search(line)):
             name = "decoded" if found.group(1) == "generated" else found.group(1)
-            self.speeds[name] = _Speed(int(found.group(2)), float(found.group(3)), float(found.group(4)))
+            self.speeds[name] = int(found.group(2)), 1000.0 * float(found.group(3)), float(found.group(4))
         elif "t:" in line and len(line) < 60 and (found := _SECTION.search(line)):
             self._section = found.group(1)
         else:
@@ -203,111 +188,66 @@ class _Run:
 
     def _values(self) -> dict[str, Any]:
         signs = self.signs.signs()
-        predicted, accepted = self.counts["n_predict"], self.counts["n_accept"]
-        drafted = self.counts.get("n_drafted")
+        predicted, accepted, drafted = self.counts["n_predict"], self.counts["n_accept"], self.counts.get("n_drafted")
+        rounds = max(0, predicted - 1 - accepted)
+        prompt_n, prompt_ms, _ = self.speeds.get("encoded", (None, 0.0, 0.0))
+        _, decode_ms, rate = self.speeds.get("decoded", (0, 0.0, 0.0))
         values = setup_fields(self.setup, signs)
-        values |= {
+        values["rounding"] |= {"prompt_ms": 0.5, "predicted_ms": 0.5, "decode_rate": 0.0005}
+        forwards, notes = self._forwards(rounds, prompt_n)
+        notes += [note for note in (self.text.note,) if note is not None]
+        return values | forwards | {
             "gamma": self.counts.get("n_draft"),
             "predicted_n": predicted,
             "accepted": accepted,
             "drafted": drafted,
             "acceptance": accepted / drafted if drafted else None,
-            "steps": max(0, predicted - 1 - accepted) or None,
-        }
-        rounding: dict[str, float] = values["rounding"]
-        encoded, decoded = self.speeds.get("encoded"), self.speeds.get("decoded")
-        if encoded is not None:
-            values["prompt_n"], values["prompt_ms"] = encoded.tokens, encoded.seconds * 1000.0 or None
-            rounding["prompt_ms"] = 0.5
-        if decoded is not None:
-            values |= {
-                "decode_rate": decoded.per_second or None,
-                "predicted_ms": decoded.seconds * 1000.0 or None,
-                "wall_ms": 1000.0 * (decoded.seconds + (encoded.seconds if encoded is not None else 0.0)) or None,
-                **({"window": "all tokens"} if decoded.seconds > 0 else {}),
-            }
-            rounding |= {"predicted_ms": 0.5, "decode_rate": 0.0005}
-        counters = Counters(
-            predicted_n=predicted,
-            accepted=accepted,
-            drafted=drafted,
-            prompt_n=values.get("prompt_n"),
-            failures=signs.failed_decodes.count,
-            failures_of_draft=signs.failed_decodes_of_draft,
-            target_evaluated=self.perf["target"].evaluated,
-            target_graphs_reused=self.perf["target"].graphs_reused,
-            draft_evaluated=self.perf["draft"].evaluated,
-        )
-        fields, notes_on_forwards = counters.forwards()
-        values |= fields
-        notes = list(notes_on_forwards)
-        notes += [note for note in (self.text.note,) if note is not None]
-        values["notes"] = (*notes, *signs.notes, *self.setup.notes)
-        return values
+            "steps": rounds or None,
+            "prompt_n": prompt_n,
+            "prompt_ms": prompt_ms or None,
+            "decode_rate": rate or None,
+            "predicted_ms": decode_ms or None,
+            "wall_ms": prompt_ms + decode_ms if decode_ms else None,
+            "window": "all tokens" if decode_ms else "unknown",
+            "notes": (*notes, *signs.notes, *self.setup.notes),
+        }  # fmt: skip
 
+    # --- what took place ---------------------------------------------------------------------------------------------
 
-# --- what took place -------------------------------------------------------------------------------------------------
+    def _forwards(self, rounds: int, prompt_n: int | None) -> tuple[dict[str, int], list[Message]]:
+        """Forwards that took place and that failed, as far as they are known, and how they are known.
 
-
-@dataclass(frozen=True)
-class Counters:
-    """What a run printed about itself, as far as it says which forwards took place."""
-
-    predicted_n: int
-    accepted: int
-    drafted: int | None = None
-    prompt_n: int | None = None
-    failures: int = 0
-    """Forward passes that the log says failed, target and draft together."""
-    failures_of_draft: int = 0
-    """How many of them it ascribes to the draft."""
-    target_evaluated: int | None = None
-    """Tokens of the target's successful forwards, prompt included."""
-    target_graphs_reused: int | None = None
-    draft_evaluated: int | None = None
-    """Tokens of the draft's successful forwards, prompt included."""
-
-    @property
-    def rounds(self) -> int:
-        """Verifications after the first token, as they were asked for."""
-        return max(0, self.predicted_n - 1 - self.accepted)
-
-    def forwards(self) -> tuple[dict[str, int], tuple[Message, ...]]:
-        """(fields of a claim: `target_forwards`, `failed_forwards`, `failed_draft_forwards`, as far as they are known;
-        notes on how they are known)."""
-        if not self.rounds or self.drafted is None or self.prompt_n is None or self.target_evaluated is None:
-            return self._shared_failures()
-        needed, took = self.rounds + self.drafted, self.target_evaluated - self.prompt_n
-        if not self.failures:
+        `rounds`: verifications after the first token, as they were asked for.
+        """
+        signs, target, drafted = self.signs.signs(), self.perf["target"], self.counts.get("n_drafted")
+        failures, of_draft = signs.failed_decodes.count, signs.failed_decodes_of_draft
+        if not rounds or drafted is None or prompt_n is None or target.evaluated is None:
+            if not failures:
+                return {}, []
+            fields = {"failed_forwards": failures - of_draft, "failed_draft_forwards": of_draft}
+            return {name: count for name, count in fields.items() if count or name == "failed_forwards"}, [
+                Message("read.failed_of_either", failed=failures)
+            ]
+        needed, took = rounds + drafted, target.evaluated - prompt_n
+        if not failures:
             if took == needed:
-                return {"target_forwards": self.rounds}, ()
-            return {}, (Message("read.evaluated", took=took, needed=needed),)
-        lost, exact = _lost(needed - took, self.rounds, self.drafted)
-        lost = min(lost, self.rounds, self.failures)
-        done, others = self.rounds - lost, self.failures - lost
-        counted = {"done": done, "lost": lost, "share": lost / self.rounds}
+                return {"target_forwards": rounds}, []
+            return {}, [Message("read.evaluated", took=took, needed=needed)]
+        lost, exact = _lost(needed - took, rounds, drafted)
+        lost = min(lost, rounds, failures)
+        done, others = rounds - lost, failures - lost
+        counted = {"done": done, "lost": lost, "share": lost / rounds}
         code = "read.took_place" if exact else "read.took_place_about"
-        notes = [Message(code, rounds=self.rounds, took=took, needed=needed, **counted)]
-        if exact and self.target_graphs_reused is not None and self.target_graphs_reused + 1 == done:
-            notes.append(Message("read.graphs_reused", graphs=self.target_graphs_reused, forwards=done))
-        notes.append(self._draft_note(self.prompt_n, self.drafted, others))
-        return {"target_forwards": done, "failed_forwards": lost, "failed_draft_forwards": others}, tuple(notes)
-
-    def _shared_failures(self) -> tuple[dict[str, int], tuple[Message, ...]]:
-        if not self.failures:
-            return {}, ()
-        fields = {"failed_forwards": self.failures - self.failures_of_draft}
-        if self.failures_of_draft:
-            fields["failed_draft_forwards"] = self.failures_of_draft
-        return fields, (Message("read.failed_of_either", failed=self.failures),)
-
-    def _draft_note(self, prompt_n: int, drafted: int, failed: int) -> Message:
-        asked = self.rounds + 1 + drafted
-        if self.draft_evaluated is None or self.draft_evaluated < prompt_n:
-            return Message("read.failed_of_draft", failed=failed, asked=asked)
-        done = self.draft_evaluated - prompt_n
-        code = "read.sum_closes" if asked - done - failed in (0, 1) else "read.sum_is_open"
-        return Message(code, failed=failed, done=done, asked=asked)
+        notes = [Message(code, rounds=rounds, took=took, needed=needed, **counted)]
+        if exact and target.graphs_reused is not None and target.graphs_reused + 1 == done:
+            notes.append(Message("read.graphs_reused", graphs=target.graphs_reused, forwards=done))
+        asked, drafts = rounds + 1 + drafted, self.perf["draft"].evaluated
+        if drafts is None or drafts < prompt_n:
+            notes.append(Message("read.failed_of_draft", failed=others, asked=asked))
+        else:
+            code = "read.sum_closes" if asked - (drafts - prompt_n) - others in (0, 1) else "read.sum_is_open"
+            notes.append(Message(code, failed=others, done=drafts - prompt_n, asked=asked))
+        return {"target_forwards": done, "failed_forwards": lost, "failed_draft_forwards": others}, notes
 
 
 def _lost(missing: int, rounds: int, drafted: int) -> tuple[int, bool]:

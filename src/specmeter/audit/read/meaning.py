@@ -634,7 +634,7 @@ def _scales(quantity: str, facts: Facts) -> list[tuple[float, float]]:
         if facts.unit == "x" or (facts.unit != "%" and not facts.negative and facts.middle < 5):
             return [(1.0, 0.0)]
         lower = texts["lower"].search(facts.heading) is not None
-        return [(0.01, 0.0)] if facts.any_signed else [(-0.01, 0.0 if lower else 1.5), (0.01, 6.0 if lower else 3.0)]
+        return [(0.01, 0.0)] if facts.negative else [(-0.01, 0.0 if lower else 1.5), (0.01, 6.0 if lower else 3.0)]
     if quantity == "relative":
         return [(0.01 if facts.middle > 20 else 1.0, 0.0)]
     if quantity in {"acceptance", "position"}:

@@ -1,32 +1,21 @@
 """JSON of serving benchmarks: those of vLLM and SGLang, and AIPerf's exports.
 
-*vLLM*: `vllm bench serve`, `throughput` and `latency`, and what the server says of single requests. Since late 2025 the
-serving benchmark adds what speculation did during it, from the server's counters (vllm/benchmarks/serve.py):
-`spec_decode_acceptance_rate` (percent), `spec_decode_acceptance_length` (1 + accepted / drafts, so it is tau),
-`spec_decode_num_drafts` (rounds of single requests), `_draft_tokens` and `_accepted_tokens`. The throughput benchmark
-counts prompt and output tokens together, and the latency benchmark writes times without any count of tokens.
-
-Per request (`--per-request-spec-decode-metrics`, docs/features/speculative_decoding/acceptance_metrics.md of v0.32):
-`metrics.speculative_decoding` of a response, with `num_draft_tokens` and `num_accepted_draft_tokens` (all of the
-request), `num_spec_steps`, `num_spec_tokens` (gamma) and `mean_acceptance_length` (the bonus token included); beside it
-`generation_time_ms`, from the first to the last output token.
-
-`benchmark_results.json` (.buildkite/performance-benchmarks/scripts/convert-results-json-to-markdown.py) keeps three
-tables column by column, as pandas does: `latency`, `throughput` and `serving`.
+*vLLM*: `vllm bench serve`, `throughput` and `latency`. Since late 2025 the serving benchmark adds what speculation did
+during it, from the server's counters (vllm/benchmarks/serve.py): `spec_decode_acceptance_rate` (percent) and
+`spec_decode_acceptance_length` (1 + accepted / drafts, so it is tau). The throughput benchmark counts prompt and output
+tokens together. Per request (`--per-request-spec-decode-metrics`) `metrics.speculative_decoding` has counts of the
+request and its tau; beside it `generation_time_ms`, from the first to the last output token. `benchmark_results.json`
+(.buildkite/performance-benchmarks) keeps three tables column by column, as pandas does.
 
 *SGLang*: JSON Lines of `python -m sglang.bench_serving` and of `bench_one_batch_server`. `accept_length` (`acc_length`
-there) is the server's `avg_spec_accept_length`: tokens emitted per verification, the target's own included, so it is
-tau; it is counted since the server started, warm-up and earlier runs included. Newer versions add `server_info` with
-the server's arguments, among them `speculative_num_steps`: the longest chain that can be accepted, hence gamma.
-(`speculative_num_draft_tokens` counts every node that is verified, the root of the tree included.)
+there) is the server's tau, counted since it started, warm-up and earlier runs included. Newer versions add
+`server_info`, among it `speculative_num_steps`: the longest chain that can be accepted, hence gamma.
 
 *AIPerf*: `profile_export.jsonl` (a record per request) and `profile_export_aiperf.json` (the whole run). Since 0.13 a
-record may carry `spec_decode_acceptance` (src/aiperf/common/models/spec_decode_models.py): drafted and accepted tokens,
-steps, the most draft tokens per step, and the mean acceptance length, the bonus token included. Times and counts stand
-under `metrics` as `{"value": ..., "unit": ...}` (docs/tutorials/working-with-profile-exports.md). Its rate per user is
-1 / (mean time between tokens), the time to the first token left out. Aggregates (docs/metrics-reference.md) come as
-`{"unit": ..., "avg": ...}`; `spec_decode_token_weighted_acceptance_length` and
-`spec_decode_overall_draft_acceptance_rate` are sums over sums, those without these words means over requests.
+record may carry `spec_decode_acceptance`. Times and counts stand under `metrics` as `{"value": ..., "unit": ...}`,
+aggregates as `{"unit": ..., "avg": ...}`. Its rate per user is 1 / (mean time between tokens).
+`spec_decode_token_weighted_acceptance_length` and `spec_decode_overall_draft_acceptance_rate` are sums over sums, those
+without these words means over requests.
 """
 
 from __future__ import annotations
@@ -69,7 +58,7 @@ def serving_fields(item: Mapping[str, object]) -> dict[str, Any]:
         "predicted_n": count(item, "total_output_tokens"),
         "prompt_n": count(item, "total_input_tokens"),
         "wall_ms": None if duration is None else 1e3 * duration,
-        "token_interval_ms": _interval(item),
+        "token_interval_ms": positive(item, "mean_tpot_ms") if item.get("mean_tpot_ms") else None,
         "runs": completed,
         "concurrency": _concurrency(item, completed, duration),
         "window": "with prompt",
@@ -84,12 +73,6 @@ def serving_fields(item: Mapping[str, object]) -> dict[str, Any]:
     if notes:
         fields["notes"] = tuple(notes)
     return fields
-
-
-def _interval(item: Mapping[str, object]) -> float | None:
-    """Mean time per output token; benchmarks print 0 where no request had two tokens."""
-    value = item.get("mean_tpot_ms")
-    return None if value in (0, 0.0) else positive(item, "mean_tpot_ms")
 
 
 def _concurrency(item: Mapping[str, object], completed: int | None, duration: float | None) -> float | None:
@@ -108,17 +91,11 @@ def _concurrency(item: Mapping[str, object], completed: int | None, duration: fl
 
 _REPORT_TABLES = ("latency", "throughput", "serving")
 _REPORT_COLUMNS = {
-    "Test name": "test_name",
-    "GPU": "gpu_type",
-    "# of req.": "completed",
-    "# of max concurrency.": "max_concurrency",
-    "Output Tput (tok/s)": "output_throughput",
-    "Total Token Tput (tok/s)": "total_token_throughput",
-    "Mean TPOT (ms)": "mean_tpot_ms",
-    "Num of reqs": "num_requests",
-    "Elapsed time (s)": "elapsed_time",
+    "Test name": "test_name", "GPU": "gpu_type", "# of req.": "completed", "# of max concurrency.": "max_concurrency",
+    "Output Tput (tok/s)": "output_throughput", "Total Token Tput (tok/s)": "total_token_throughput",
+    "Mean TPOT (ms)": "mean_tpot_ms", "Num of reqs": "num_requests", "Elapsed time (s)": "elapsed_time",
     "Tput (tok/s)": "tokens_per_second",
-}
+}  # fmt: skip
 """What the script calls columns in its tables -> the names of the benchmarks."""
 
 

@@ -28,17 +28,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
-from specmeter.audit.claim import Claim, claim_of, problem_of
+from specmeter.audit.claim import Claim, UnreadableError, claim_of, problem_of
 from specmeter.audit.equations import ROUNDED
 from specmeter.audit.read import serving
-from specmeter.audit.read.cells import numbers
+from specmeter.audit.read.cells import Num, numbers
 from specmeter.audit.read.document import Importer
 from specmeter.audit.read.serving import sglang_speculation
 from specmeter.engines.log_lines import log_lines
@@ -62,29 +62,24 @@ _MAX_WRAPPED = 4_000
 _POSITIONS = re.compile(r"Per-position acceptance rate: ((?:\d\.\d{1,6}(?:, )?){1,200})")
 _RATE = re.compile(rf"Avg generation throughput: {_FLOAT} tokens/s(?:, Running: (\d{{1,6}}) reqs)?")
 _CONFIG = re.compile(r"SpeculativeConfig\(([^()]{1,600})\)|speculative[_-]config[= '\"]{1,3}\{([^{}]{1,600})\}")
+_SETUP = {
+    "gamma": re.compile(r"num_spec(?:ulative)?_tokens[\\'\"]{0,2}\s*[:=]\s*(\d{1,4})\b"),
+    "method": re.compile(r"method[\\'\"]{0,2}\s*[:=]\s*[\\'\"]{1,2}([\w-]{1,40})[\\'\"]"),
+    "draft": re.compile(r"\bmodel['\"]?\s*[:=]\s*['\"]([^'\"]{1,160})['\"]"),
+}
 _TARGET = re.compile(r"\bmodel='([^']{1,160})', (?:speculative_config|tokenizer)=")
 _BLOCK = re.compile(r"={3,80} (?:\w{1,40} )?Serving Benchmark Result ={3,80}")
 _BLOCK_LINE = re.compile(r"\s*([A-Z][A-Za-z0-9 ()/%#.-]{2,60}?):\s+([0-9][0-9.,]*)\s*$")
 _NAMES = {
-    "Successful requests": "completed",
-    "Failed requests": "failed",
-    "Maximum request concurrency": "max_concurrency",
-    "Max request concurrency": "max_concurrency",
-    "Concurrency": "concurrency",
-    "Benchmark duration (s)": "duration",
-    "Total input tokens": "total_input_tokens",
-    "Total generated tokens": "total_output_tokens",
-    "Output token throughput (tok/s)": "output_throughput",
-    "Mean TPOT (ms)": "mean_tpot_ms",
-    "Mean E2EL (ms)": "mean_e2el_ms",
-    "Mean E2E Latency (ms)": "mean_e2el_ms",
-    "Acceptance rate (%)": "spec_decode_acceptance_rate",
-    "Acceptance length": "spec_decode_acceptance_length",
-    "Accept length": "accept_length",
-    "Drafts": "spec_decode_num_drafts",
-    "Draft tokens": "spec_decode_draft_tokens",
-    "Accepted tokens": "spec_decode_accepted_tokens",
-}
+    "Successful requests": "completed", "Failed requests": "failed", "Benchmark duration (s)": "duration",
+    "Maximum request concurrency": "max_concurrency", "Max request concurrency": "max_concurrency",
+    "Concurrency": "concurrency", "Total input tokens": "total_input_tokens",
+    "Total generated tokens": "total_output_tokens", "Output token throughput (tok/s)": "output_throughput",
+    "Mean TPOT (ms)": "mean_tpot_ms", "Mean E2EL (ms)": "mean_e2el_ms", "Mean E2E Latency (ms)": "mean_e2el_ms",
+    "Acceptance rate (%)": "spec_decode_acceptance_rate", "Acceptance length": "spec_decode_acceptance_length",
+    "Accept length": "accept_length", "Drafts": "spec_decode_num_drafts",
+    "Draft tokens": "spec_decode_draft_tokens", "Accepted tokens": "spec_decode_accepted_tokens",
+}  # fmt: skip
 """Lines of the block -> keys of the benchmark's JSON."""
 
 
@@ -119,27 +114,15 @@ def read_vllm_log(path: Path) -> Iterator[Claim]:
 VLLM_LOG = Importer(sniff_vllm_log, read_vllm_log)
 
 
-class _BenchmarkBlock(NamedTuple):
-    """What a benchmark printed so far."""
-
-    line: int
-    item: dict[str, object]
-    """By the keys of its JSON."""
-    halves: dict[str, float]
-    """Half a unit of the last digit of each."""
-
-
 @dataclass
 class _VllmLog:
     """State of a log as its lines pass by."""
 
     source: str
-    gamma: int | None = None
-    method: str | None = None
-    draft: str | None = None
-    target: str | None = None
+    setup: dict[str, str] = field(default_factory=dict[str, str])
     _rate: tuple[float, int | None] | None = None
-    _block: _BenchmarkBlock | None = None
+    _block: tuple[str, dict[str, Num]] | None = None
+    """Where a benchmark's block begins, and what it printed so far, by the keys of its JSON."""
     _lines: int = 0
     _accepted: int = 0
     _drafted: int = 0
@@ -151,18 +134,18 @@ class _VllmLog:
         """Take the next line; the claims that it ends."""
         if _is_head_of_block(line):
             yield from self._end_of_block()
-            self._block = _BenchmarkBlock(number, {}, {})
+            self._block = f"line {number}", {}
         elif self._block is not None and (found := _BLOCK_LINE.match(line.strip("> \t"))) is not None:
-            self._take(found.group(1).strip(), found.group(2))
+            key, printed = _NAMES.get(found.group(1).strip()), numbers(found.group(2))
+            if key and printed:
+                self._block[1][key] = printed[0]
         elif self._block is not None and re.fullmatch(r"[>\s]*={10,}\s*", line):
             yield from self._end_of_block()
         elif "throughput" in line and (found := _RATE.search(line)) is not None:
             self._rate = (float(found.group(1)), int(found.group(2)) if found.group(2) else None)
         if "metrics:" in line and (found := _METRICS.search(line)) is not None:
             said = line[found.end() : found.end() + _MAX_WRAPPED]
-            yield from (
-                self._metrics(number, said) if found.group(1) == "SpecDecoding" else self._since_start(number, said)
-            )
+            yield from self._metrics(number, said, since_start=found.group(1) == "Speculative")
         elif "peculative" in line and (found := _CONFIG.search(line)) is not None:
             self._configure(line, found.group(1) or found.group(2))
 
@@ -171,82 +154,56 @@ class _VllmLog:
         yield from self._end_of_block()
         if self._lines > 1:
             steps = round(self._drafts)
-            yield claim_of(
-                **self._common(),
-                row="log",
+            yield self._claim(
+                "log",
                 label=f"all {self._lines} lines together",
                 drafted=self._drafted,
                 accepted=self._accepted,
                 acceptance=self._accepted / self._drafted if self._drafted else None,
                 tau=1 + self._accepted / self._drafts if steps else None,
                 rounding={"tau": 0.01},
-                gamma=self.gamma or self._positions or None,
+                gamma=self._positions,
                 pooled=("acceptance", "tau"),
             )
         if not self._claims and not self._lines:
             yield Claim(source=self.source, row="log", problem=Message("unread.vllm_log"))
 
-    def _common(self) -> dict[str, Any]:
-        return {
-            "source": self.source,
-            "method": self.method,
-            "target": self.target,
-            "draft": self.draft,
-            "engine": "vLLM",
-            "acceptance_of": "drafted",
-        }
-
     def _configure(self, line: str, text: str) -> None:
-        gamma = re.search(r"num_spec(?:ulative)?_tokens[\\'\"]{0,2}\s*[:=]\s*(\d{1,4})\b", text)
-        method = re.search(r"method[\\'\"]{0,2}\s*[:=]\s*[\\'\"]{1,2}([\w-]{1,40})[\\'\"]", text)
-        draft = re.search(r"\bmodel['\"]?\s*[:=]\s*['\"]([^'\"]{1,160})['\"]", text)
-        target = _TARGET.search(line)
-        self.gamma = int(gamma.group(1)) if gamma else self.gamma
-        self.method = method.group(1).lower() if method else self.method
-        self.draft = draft.group(1) if draft else self.draft
-        self.target = target.group(1) if target else self.target
+        found = {name: pattern.search(text) for name, pattern in _SETUP.items()} | {"target": _TARGET.search(line)}
+        self.setup |= {name: it.group(1) for name, it in found.items() if it is not None}
 
-    def _since_start(self, number: int, text: str) -> Iterator[Claim]:
-        said = {name: float(value) for name, value in _FIELDS.findall(text)}
-        drafted, accepted = said.get("Number of draft tokens"), said.get("Number of accepted tokens")
-        if drafted is None or accepted is None or self._claims >= _MAX_LINES:
-            return
-        self._claims += 1
-        gamma = said.get("Number of speculative tokens")
-        yield claim_of(
-            **self._common(),
-            row=f"line {number}",
-            drafted=int(drafted),
-            accepted=int(accepted),
-            acceptance=said.get("Draft acceptance rate"),
-            gamma=int(gamma) if gamma else self.gamma,
-            rounding={"acceptance": 0.0005},
-            pooled=("acceptance",),
-        )
+    def _claim(self, row: str, **fields: Any) -> Claim:
+        gamma = int(self.setup.get("gamma", 0)) or fields["gamma"] or None
+        method = self.setup.get("method", "").lower() or None
+        setup = {"source": self.source, "engine": "vLLM", "acceptance_of": "drafted", **self.setup}
+        return claim_of(**setup | fields | {"row": row, "gamma": gamma, "method": method})
 
-    def _metrics(self, number: int, text: str) -> Iterator[Claim]:
+    def _metrics(self, number: int, text: str, *, since_start: bool) -> Iterator[Claim]:
         said = {name: float(value) for name, value in _FIELDS.findall(text)}
-        if "Accepted" not in said or "Drafted" not in said:
+        accepted = said.get("Number of accepted tokens" if since_start else "Accepted")
+        drafted = said.get("Number of draft tokens" if since_start else "Drafted")
+        if accepted is None or drafted is None:
             return
-        accepted, drafted = int(said["Accepted"]), int(said["Drafted"])
         length, share = said.get("Mean acceptance length"), said.get("Draft acceptance rate")
         positions = _POSITIONS.search(text)
         shares = tuple(min(1.0, float(it)) for it in positions.group(1).strip(", ").split(",")) if positions else ()
-        self._lines += 1
-        self._accepted, self._drafted = self._accepted + accepted, self._drafted + drafted
-        self._drafts += accepted / (length - 1) if length and length > 1 else drafted / len(shares) if shares else 0.0
-        self._positions = max(self._positions, len(shares))
         rate, self._rate = self._rate, None
-        if self._lines > _MAX_LINES:
-            return
+        if not since_start:
+            self._lines += 1
+            self._accepted, self._drafted = self._accepted + int(accepted), self._drafted + int(drafted)
+            by_length = accepted / (length - 1) if length and length > 1 else 0.0
+            self._drafts += by_length or (drafted / len(shares) if shares else 0.0)
+            self._positions = max(self._positions, len(shares))
         self._claims += 1
+        if self._claims > _MAX_LINES:
+            return
         fields: dict[str, Any] = {
-            "drafted": drafted,
-            "accepted": accepted,
+            "drafted": int(drafted),
+            "accepted": int(accepted),
             "tau": length,
-            "acceptance": share / 100 if share is not None else None,
+            "acceptance": share / (1 if since_start else 100) if share is not None else None,
             "positions": shares,
-            "gamma": self.gamma or len(shares) or None,
+            "gamma": int(said.get("Number of speculative tokens", 0)) or len(shares),
             "rounding": {"tau": 0.005, "acceptance": 0.0005, "decode_rate": 0.05, "positions": 0.0005},
             "pooled": ("acceptance", "tau"),
         }
@@ -256,53 +213,44 @@ class _VllmLog:
                 fields["acceptance"] = by_rates
         if rate is not None and rate[0] > 0:
             fields |= {"decode_rate": rate[0], "concurrency": max(1, rate[1]) if rate[1] is not None else None}
-        yield claim_of(**self._common(), row=f"line {number}", **fields)
+        yield self._claim(f"line {number}", **fields)
 
     # --- the block of the benchmark ----------------------------------------------------------------------------------
-
-    def _take(self, name: str, printed: str) -> None:
-        key = _NAMES.get(name)
-        if key is None or self._block is None:
-            return
-        for number in numbers(printed)[:1]:
-            self._block.item[key] = int(number.value) if number.value == int(number.value) else number.value
-            self._block.halves[key] = number.hi - number.value
 
     def _end_of_block(self) -> Iterator[Claim]:
         if self._block is None:
             return
-        number, item, halves = self._block
+        row, printed = self._block
         self._block = None
         self._claims += 1
-        row = f"line {number}"
-        if "output_throughput" not in item:
-            yield Claim(source=self.source, row=row, problem=Message("unread.no_throughput"))
-            return
+        item: dict[str, object] = {
+            key: int(it.value) if it.value == int(it.value) else it.value for key, it in printed.items()
+        }
         try:
+            if "output_throughput" not in item:
+                raise UnreadableError("unread.no_throughput")
             fields = serving.vllm_serving_fields(item)
         except ValueError as error:
             yield Claim(source=self.source, row=row, problem=problem_of(error))
             return
-        rounding = {
-            field: halves[key] * factor
-            for field, key, factor in (
-                ("decode_rate", "output_throughput", 1.0),
-                ("wall_ms", "duration", 1e3),
-                ("tau", "spec_decode_acceptance_length", 1.0),
-                ("acceptance", "spec_decode_acceptance_rate", 0.01),
-                ("token_interval_ms", "mean_tpot_ms", 1.0),
-            )
-            if key in halves
+        if "accept_length" in printed and printed["accept_length"].value >= 1:  # SGLang's
+            fields |= {"tau": printed["accept_length"].value, "notes": (Message("read.since_start"),)}
+        fields["rounding"] = {
+            field: (printed[key].hi - printed[key].value) * factor
+            for field, key, factor in _ROUNDED_BY
+            if key in printed
         }
-        fields |= _length_of_sglang(item)
-        yield claim_of(source=self.source, row=row, **(fields | {"rounding": rounding}))
+        yield claim_of(source=self.source, row=row, **fields)
 
 
-def _length_of_sglang(item: Mapping[str, object]) -> dict[str, Any]:
-    value = item.get("accept_length")
-    if not isinstance(value, (int, float)) or value < 1:
-        return {}
-    return {"tau": float(value), "notes": (Message("read.since_start"),)}
+_ROUNDED_BY = (
+    ("decode_rate", "output_throughput", 1.0),
+    ("wall_ms", "duration", 1e3),
+    ("tau", "spec_decode_acceptance_length", 1.0),
+    ("acceptance", "spec_decode_acceptance_rate", 0.01),
+    ("token_interval_ms", "mean_tpot_ms", 1.0),
+)
+"""Fields, what they are printed as, and in which units."""
 
 
 # --- SGLang -----------------------------------------------------------------------------------------------------------
