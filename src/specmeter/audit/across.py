@@ -17,6 +17,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import pvariance
 
 from specmeter.audit.claim import Claim, length_binds, may_be_tree, printed, without_length
 from specmeter.messages import Message, Value
@@ -31,6 +32,7 @@ MIN_SPREAD = 0.02
 """Repeats of one sitting may agree better than two configurations of it would."""
 MAX_SPREAD = 0.25
 """Rows that differ by more are unsteady: nothing about the table, and about them nothing within that difference."""
+QUOTED_DIGITS = 8
 ENOUGH = 5
 """Degrees of freedom from which on repeats say how steady a table is."""
 
@@ -55,68 +57,57 @@ class TimingNoise:
 def noise_of(claims: Sequence[Claim]) -> TimingNoise:
     """The noise of a table, from its own repeats and baselines."""
     near: list[Sequence[float]] = []
+    largest = 0.0
     unsteady: dict[Key, float] = {}
     for keys, rates in _groups(claims):
         spread = max(rates) / min(rates) - 1
         if spread <= MAX_SPREAD:
             near.append(rates)
+            largest = max(largest, spread)
         else:
             unsteady |= {key: max(spread, unsteady.get(key, 0.0)) for key in keys}
     strange = Message("audit.noise_unsteady", most=MAX_SPREAD) if unsteady else ""
-    freedom = sum(len(group) - 1 for group in near)
+    rows = sum(map(len, near))
+    freedom = rows - len(near)
     if not freedom:
         return TimingNoise(USUAL, Message("audit.noise_usual", unsteady=strange), unsteady)
-    largest = max(max(group) / min(group) for group in near) - 1
     if freedom < ENOUGH:
         return TimingNoise(max(USUAL, largest), Message("audit.noise_few", largest=largest, unsteady=strange), unsteady)
-    squares = sum(_squares([math.log(rate) for rate in group]) for group in near)
+    squares = sum(len(rates) * pvariance(map(math.log, rates)) for rates in near)
     share = t_critical(freedom, 0.99) * math.sqrt(2 * squares / freedom)
-    rows = sum(len(group) for group in near)
     seen = Message("audit.noise_repeats", rates=rows, configurations=len(near), unsteady=strange)
     return TimingNoise(min(MAX_SPREAD, max(MIN_SPREAD, share)), seen, unsteady)
 
 
 def noise_of_row(claim: Claim, noise: float) -> float:
     """Noise of one row: at least that of the table, and more where its own standard deviations say so."""
-    spreads = (
-        _standard_error(claim.decode_rate, claim.decode_rate_sd, claim.runs),
-        _standard_error(claim.baseline_rate, claim.baseline_rate_sd, claim.runs),
-    )
-    return max(noise, min(MAX_SPREAD, 2 * math.hypot(*spreads)))
-
-
-def _standard_error(rate: float | None, deviation: float | None, runs: int | None) -> float:
-    if not rate or not deviation:
-        return 0.0
-    return deviation / rate / math.sqrt(runs or 4)  # a deviation takes several runs; four where nothing says how many
+    pairs = (claim.decode_rate, claim.decode_rate_sd), (claim.baseline_rate, claim.baseline_rate_sd)
+    spread = math.hypot(*(deviation / rate for rate, deviation in pairs if rate and deviation))
+    # A deviation takes several runs; four where nothing says how many.
+    return max(noise, min(MAX_SPREAD, 2 * spread / math.sqrt(claim.runs or 4)))
 
 
 def _groups(claims: Sequence[Claim]) -> Iterator[tuple[tuple[Key, ...], Sequence[float]]]:
     """(keys of the rows that they concern, rates of one configuration, two and more)."""
-    alike: dict[Key, list[float]] = {}
-    keys: dict[Key, tuple[Key, ...]] = {}
+    alike: dict[tuple[Key, ...], list[float]] = {}
     for claim in claims:
         if claim.decode_rate is None or claim.problem is not None:
             continue
-        key = configuration(claim)
-        keys[key] = (key, _place_of(claim)) if claim.drafted_nothing else (key,)
+        keys = (configuration(claim), _place_of(claim))[: 2 if claim.drafted_nothing else 1]
+        alike.setdefault(keys, []).append(claim.decode_rate)
         if len(claim.samples) > 1:
-            yield keys[key], claim.samples
-        alike.setdefault(key, []).append(claim.decode_rate)
+            yield keys, claim.samples
         if claim.drafted_nothing and claim.method != "none" and claim.baseline_rate is not None:
-            yield keys[key], (claim.decode_rate, claim.baseline_rate)
-    for key, rates in alike.items():
+            yield keys, (claim.decode_rate, claim.baseline_rate)
+    for keys, rates in alike.items():
         measured = [*{rate for rate in rates if _is_quoted(rate)}, *(rate for rate in rates if not _is_quoted(rate))]
         if len(measured) > 1:
-            yield keys[key], measured
+            yield keys, measured
 
 
 def _is_quoted(rate: float) -> bool:
     """Whether a rate has so many digits that finding it again is finding the same measurement."""
-    return len(f"{rate:.12g}".replace(".", "").strip("0")) >= _QUOTED_DIGITS
-
-
-_QUOTED_DIGITS = 8
+    return len(f"{rate:.12g}".replace(".", "").strip("0")) >= QUOTED_DIGITS
 
 
 def configuration(claim: Claim) -> Key:
@@ -134,11 +125,6 @@ def _place_of(claim: Claim) -> Key:
     return (claim.source, claim.target, claim.engine, claim.device, *sorted(claim.conditions.items()))
 
 
-def _squares(values: Sequence[float]) -> float:
-    mean = sum(values) / len(values)
-    return sum((value - mean) ** 2 for value in values)
-
-
 # --- what stands out --------------------------------------------------------------------------------------------------
 
 BY_CHANCE = 0.01
@@ -153,15 +139,8 @@ SAME_RATIO_ROWS = 5
 
 def notes_across(claims: Sequence[Claim]) -> tuple[Message, ...]:
     """Each thing that stands out."""
-    found = (
-        _copies(claims),
-        _still(claims),
-        _round_digits(claims),
-        _one_ratio(claims),
-        _elsewhere(claims),
-        _curves(claims),
-    )
-    return tuple(line for lines in found for line in lines)
+    looks = (_copies, _still, _round_digits, _one_ratio, _elsewhere, _curves)
+    return tuple(line for look in looks for line in look(claims))
 
 
 def _copies(claims: Sequence[Claim]) -> Iterator[Message]:
@@ -194,12 +173,11 @@ def _copies(claims: Sequence[Claim]) -> Iterator[Message]:
 
 def _still(claims: Sequence[Claim]) -> Iterator[Message]:
     """Repeats that do not differ at all."""
-    rows = [
-        claim.row
-        for claim in claims
-        if (len(claim.samples) > 2 and len(set(claim.samples)) == 1)
-        or (claim.decode_rate_sd == 0 and (claim.runs or 2) > 1 and _significant_digits(claim, "decode_rate") > 3)
-    ]
+    rows: list[str] = []
+    for claim in claims:
+        exact = claim.decode_rate_sd == 0 and (claim.runs or 2) > 1 and _significant_digits(claim, "decode_rate") > 3
+        if exact or (len(claim.samples) > 2 and len(set(claim.samples)) == 1):
+            rows.append(claim.row)
     if rows:
         yield Message("audit.still", rows=_listed(rows))
 
@@ -225,16 +203,13 @@ def _one_ratio(claims: Sequence[Claim]) -> Iterator[Message]:
     """Rates that are one multiple of their baselines, to all digits."""
     ratios: dict[float, list[Claim]] = {}
     for claim in claims:
-        if claim.decode_rate and claim.baseline_rate and min(_significant_digits(claim, f) for f in _BOTH) >= 3:
-            ratio = claim.decode_rate / claim.baseline_rate
-            if ratio != 1:
-                ratios.setdefault(round(ratio, 4), []).append(claim)
+        if not (claim.decode_rate and claim.baseline_rate) or claim.decode_rate == claim.baseline_rate:
+            continue
+        if min(_significant_digits(claim, field) for field in ("decode_rate", "baseline_rate")) >= 3:
+            ratios.setdefault(round(claim.decode_rate / claim.baseline_rate, 4), []).append(claim)
     for ratio, rows in ratios.items():
         if len(rows) >= SAME_RATIO_ROWS and len({claim.decode_rate for claim in rows}) >= SAME_RATIO_ROWS:
             yield Message("audit.one_ratio", count=len(rows), ratio=ratio, rows=_listed([claim.row for claim in rows]))
-
-
-_BOTH = ("decode_rate", "baseline_rate")
 
 
 def _elsewhere(claims: Sequence[Claim]) -> Iterator[Message]:
@@ -243,28 +218,25 @@ def _elsewhere(claims: Sequence[Claim]) -> Iterator[Message]:
         if claim.baseline_device and claim.device and claim.baseline_device.lower() != claim.device.lower():
             devices = {"baseline_device": claim.baseline_device, "device": claim.device}
             yield Message("audit.baseline_elsewhere", row=claim.row, **devices)
-    plain: list[tuple[float, str, Claim]] = []
-    by_device: dict[str, list[float]] = {}
+    plain: dict[str, list[tuple[float, str, str]]] = {}  # device, or "" for all -> sorted (rate, row, device)
     own: set[tuple[str, str | None]] = set()
     for claim in claims:
         if claim.method == "none" and claim.decode_rate and claim.device:
-            plain.append((claim.decode_rate, claim.device, claim))
-            by_device.setdefault(claim.device, []).append(claim.decode_rate)
+            for device in ("", claim.device):
+                plain.setdefault(device, []).append((claim.decode_rate, claim.row, claim.device))
             own.add((claim.device, claim.target))
-    plain.sort(key=lambda row: row[0])
-    rates = [rate for rate, _, _ in plain]
-    for on_device in by_device.values():
-        on_device.sort()
+    for rows in plain.values():
+        rows.sort()
     for claim in claims:
         if claim.method == "none" or not (claim.speedup and claim.decode_rate and claim.device):
             continue
-        implied = claim.decode_rate / claim.speedup
         if (claim.device, claim.target) not in own or abs(claim.speedup - 1) <= _CLOSE:
             continue
-        near = _nearest(rates, implied)
-        if near is not None and _nearest(by_device[claim.device], implied) is None:
-            _, device, row = plain[near]
-            yield Message("audit.speedup_elsewhere", row=claim.row, plain=row.row, on=device, device=claim.device)
+        implied = claim.decode_rate / claim.speedup
+        near = _nearest(plain[""], implied)
+        if near is not None and _nearest(plain[claim.device], implied) is None:
+            said = {"row": claim.row, "plain": near[1], "on": near[2], "device": claim.device}
+            yield Message("audit.speedup_elsewhere", **said)
 
 
 def _curves(claims: Sequence[Claim]) -> Iterator[Message]:
@@ -272,9 +244,8 @@ def _curves(claims: Sequence[Claim]) -> Iterator[Message]:
     curves: dict[Key, dict[float, Claim]] = {}
     twice: set[Key] = set()
     for claim in claims:
-        if claim.tau is None or not claim.gamma or claim.drafted_nothing or claim.synthetic:
-            continue
-        if may_be_tree(claim) or not length_binds(claim):
+        is_plain = claim.drafted_nothing or claim.synthetic or may_be_tree(claim) or not length_binds(claim)
+        if claim.tau is None or not claim.gamma or is_plain:
             continue
         drafts = (claim.draft, claim.method, claim.p_min, claim.concurrency, without_length(claim.label))
         key = (*_place_of(claim), *drafts)
@@ -291,11 +262,11 @@ def _curves(claims: Sequence[Claim]) -> Iterator[Message]:
         yield Message(code, curve=curve[fault.at].label or curve[fault.at].row, **found)
 
 
-def _nearest(rates: Sequence[float], rate: float) -> int | None:
-    """Which of these sorted rates is nearest; None where none is within `_CLOSE`."""
-    at = bisect_left(rates, rate)
-    near = min((i for i in (at - 1, at) if 0 <= i < len(rates)), key=lambda i: abs(rates[i] - rate), default=None)
-    return near if near is not None and abs(rates[near] / rate - 1) < _CLOSE else None
+def _nearest(plain: Sequence[tuple[float, str, str]], rate: float) -> tuple[float, str, str] | None:
+    """Which of these sorted rows is nearest; None where none is within `_CLOSE`."""
+    at = bisect_left(plain, rate, key=lambda row: row[0])
+    near = min(plain[max(0, at - 1) : at + 1], key=lambda row: abs(row[0] - rate), default=None)
+    return near if near and abs(near[0] / rate - 1) < _CLOSE else None
 
 
 _CLOSE = 0.01
@@ -304,9 +275,7 @@ _CLOSE = 0.01
 def _unit(claim: Claim, field: str) -> float:
     """The last printed digit; of a number that says nothing of its rounding, the last digit that it has."""
     half = claim.rounding.get(field, 0.0)
-    if half > 0:
-        return 2 * half
-    return 10.0 ** -len(f"{getattr(claim, field):.12g}".partition(".")[2])
+    return 2 * half if half > 0 else 10.0 ** -len(f"{getattr(claim, field):.12g}".partition(".")[2])
 
 
 def _significant_digits(claim: Claim, field: str) -> int:

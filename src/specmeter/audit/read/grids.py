@@ -102,7 +102,7 @@ def _unmarked(text: str, page: list[str], path: Path) -> list[Grid]:
         raise UsageError(
             f"{path}: {size(len(text))} of text without a table", fix="pass only the part with the results"
         )
-    tables, text = json_grids.pasted_json(text, path)
+    tables, text = json_grids.pasted_json(text)
     page = text.split("\n")
     pasted = _built(tables, path)
     if not pasted and re.match(r"\s*(?:\[\s*)?\{\s*(?:\"|$)", text):  # JSON that is broken says where

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 from specmeter.audit.read.cells import MAX_COLUMNS, MAX_ROWS, Table, clean, is_number
 from specmeter.audit.read.document import parse_json, read_objects, without_repeats
@@ -48,20 +47,18 @@ Cells = dict[str, str]
 
 def read_json(text: str, path: Path) -> list[Table]:
     """The tables of a JSON text. Raises `UsageError` for one that is broken, saying where."""
-    tree = _Tree(path)
     whole = parse_json(text)
-    faults: list[tuple[str, Message]] = []
-    if isinstance(whole, Message):
-        for place, item in read_objects(text, path):
-            if isinstance(item, Message):
-                faults.append((place, item))
-            else:
-                tree.walk(item, {}, (), place)
-    elif isinstance(whole, (dict, list)):
-        tree.walk(cast("object", whole), {}, ())
-    else:
+    if not isinstance(whole, (dict, list, Message)):
         raise UsageError(f"{path}: JSON, but no object or list of objects", fix='write [{"speedup": 1.2, ...}, ...]')
-    found = list(tree.tables())
+    items = read_objects(text, path) if isinstance(whole, Message) else [("", cast("object", whole))]
+    faults: list[tuple[str, Message]] = []
+    rows: list[_Row] = []
+    for place, item in items:
+        if isinstance(item, Message):
+            faults.append((place, item))
+        else:
+            rows += _rows(item, {}, (), place)
+    found = list(_tables(rows))
     if found:
         found[0].faults += faults
     return found
@@ -71,8 +68,8 @@ _OPENS = re.compile(r"^[^\n{\['\-]{0,40}?(?=\{\s*\"|\[\s*\{)", re.M)
 _MOST_TRIES = 200
 
 
-def pasted_json(text: str, path: Path) -> tuple[list[Table], str]:
-    """The tables of JSON objects that stand in a text, each on lines of its own, and the text without them."""
+def pasted_json(text: str) -> tuple[list[Table], str]:
+    """The tables of JSON objects in a text, each on lines of its own, and the text without them."""
     decoder = json.JSONDecoder(object_pairs_hook=without_repeats)
     found: list[Table] = []
     at = tries = 0
@@ -84,101 +81,83 @@ def pasted_json(text: str, path: Path) -> tuple[list[Table], str]:
         except (ValueError, RecursionError):
             at = text.find("\n", begin) + 1 or len(text)
             continue
-        tree = _Tree(path)
-        tree.walk(value, {}, (), f"line {text.count(chr(10), 0, begin) + 1}")
-        if tables := list(tree.tables()):
+        if tables := list(_tables(_rows(value, {}, (), f"line {text.count(chr(10), 0, begin) + 1}"))):
             found += tables
             text = text[:begin] + re.sub(r"[^\n]", " ", text[begin:at]) + text[at:]
     return found, text
 
 
-@dataclass
-class _Row:
+class _Row(NamedTuple):
     keys: tuple[str, ...]
     cells: Cells
     around: Cells
     place: str
 
 
-@dataclass
-class _Tree:
-    path: Path
-    rows: list[_Row] = field(default_factory=list[_Row])
+def _rows(node: object, around: Cells, keys: tuple[str, ...], place: str) -> Iterator[_Row]:
+    """Every object at or below a node that is a row; `around`: what holds for it from outside."""
+    if len(keys) > _DEPTH:
+        return
+    if isinstance(node, list):
+        for number, it in enumerate(cast("list[object]", node), start=1):
+            yield from _rows(it, around, (*keys, f"#{number}"), place)
+    if not isinstance(node, dict):
+        return
+    item = {str(key): value for key, value in cast("dict[object, object]", node).items()}
+    own = _own(item)
+    if keys and _is_named(keys[-1], item):
+        yield from (_Row((*keys, key), {keys[-1]: cell}, around, place) for key, cell in own.items())
+        return
+    inner = {key: cast("Item", value) for key, value in item.items() if isinstance(value, dict)}
+    told = {key: cell for name in inner if _DESCRIBES.fullmatch(name) for key, cell in _leaves(inner[name]).items()}
+    parts, below = _divided({key: it for key, it in inner.items() if not _DESCRIBES.fullmatch(key)}, own, keys)
+    is_leaf = len(own) == len(item) and any(map(is_number, own.values()))
+    if is_leaf or any(_is_measure(key, cell) for key, cell in (own | parts).items()):
+        yield _Row(keys, told | own | parts, around, place)
+    passed = around | told | {key: cell for key, cell in own.items() if not _is_measure(key, cell)}
+    for key in [*below, *(key for key, value in item.items() if isinstance(value, list))]:
+        yield from _rows(item[key], passed, (*keys, key), place)
 
-    def walk(self, node: object, around: Cells, keys: tuple[str, ...], place: str = "") -> None:
-        """Every object at or below a node that is a row; `around`: what holds for it from outside."""
-        if len(keys) > _DEPTH:
-            return
-        if isinstance(node, list):
-            for number, item in enumerate(cast("list[object]", node), start=1):
-                if isinstance(item, (dict, list)):
-                    self.walk(cast("object", item), around, (*keys, f"#{number}"), place)
-        if not isinstance(node, dict):
-            return
-        item = {str(key): value for key, value in cast("dict[object, object]", node).items()}
-        inner = {key: cast("Item", value) for key, value in item.items() if isinstance(value, dict)}
-        told = {key: cell for name in inner if _DESCRIBES.fullmatch(name) for key, cell in _leaves(inner[name]).items()}
-        own = _own(item)
-        parts, below = self._divided({key: it for key, it in inner.items() if not _DESCRIBES.fullmatch(key)}, own, keys)
-        if keys and _is_named(keys[-1], item):
-            for key, cell in own.items():
-                self._add(_Row((*keys, key), {keys[-1]: cell}, around, place))
-            return
-        cells = told | own | parts
-        is_leaf = len(own) == len(item) and any(map(is_number, own.values()))
-        if is_leaf or any(_is_measure(key, cell) for key, cell in (own | parts).items()):
-            self._add(_Row(keys, cells, around, place))
-        passed = around | told | {key: cell for key, cell in own.items() if not _is_measure(key, cell)}
-        for key in below:
-            self.walk(item[key], passed, (*keys, key), place)
-        for key, value in item.items():
-            if isinstance(value, list):
-                self.walk(cast("object", value), passed, (*keys, key), place)
 
-    def _divided(self, inner: dict[str, Item], own: Cells, keys: tuple[str, ...]) -> tuple[Cells, list[str]]:
-        """(columns that inner objects add, keys of those that have rows of their own)."""
-        numeric = [{key for key, value in it.items() if _is_number(value)} for it in inner.values()]
-        pairs = [2 * len(one & other) >= min(len(one), len(other)) > 0 for one, other in pairwise(numeric)]
-        alike = {name for name, *near in zip(inner, [False, *pairs], [*pairs, False], strict=False) if any(near)}
-        in_list = bool(keys) and keys[-1].startswith("#")
-        if len(alike) <= 3 and (in_list or any(_is_measure(key, cell) for key, cell in own.items())):
-            alike = set[str]()
-        parts: Cells = {}
-        below: list[str] = []
-        for name, it in inner.items():
-            is_deep = any(isinstance(value, (dict, list)) for value in it.values()) or _is_named(name, it)
-            if name in alike or is_deep or not (own or in_list):
-                below.append(name)
-            else:
-                parts |= {f"{name} {key}": cell for key, cell in _own(it).items()}
-        return parts, below
+def _divided(inner: dict[str, Item], own: Cells, keys: tuple[str, ...]) -> tuple[Cells, list[str]]:
+    """(columns that inner objects add, keys of those that have rows of their own)."""
+    numeric = [{key for key, value in it.items() if _is_number(value)} for it in inner.values()]
+    pairs = [2 * len(one & other) >= min(len(one), len(other)) > 0 for one, other in pairwise(numeric)]
+    alike = {name for name, *near in zip(inner, [False, *pairs], [*pairs, False], strict=False) if any(near)}
+    in_list = bool(keys) and keys[-1].startswith("#")
+    if len(alike) <= 3 and (in_list or any(_is_measure(key, cell) for key, cell in own.items())):
+        alike = set[str]()
+    parts: Cells = {}
+    below: list[str] = []
+    for name, it in inner.items():
+        is_deep = any(isinstance(value, (dict, list)) for value in it.values()) or _is_named(name, it)
+        if name in alike or is_deep or not (own or in_list):
+            below.append(name)
+        else:
+            parts |= {f"{name} {key}": cell for key, cell in _own(it).items()}
+    return parts, below
 
-    def _add(self, row: _Row) -> None:
-        if len(self.rows) >= MAX_ROWS:
-            raise UsageError(f"{self.path}: more than {MAX_ROWS:,} rows", fix="split the file")
-        self.rows.append(row)
 
-    def tables(self) -> Iterator[Table]:
-        """Rows at like places together, with a column for each key or position around them that varies."""
-        groups: list[tuple[object, list[_Row]]] = []
-        for row in self.rows:
-            shape = ([key.startswith("#") for key in row.keys], bool(row.place))
-            for other, rows in groups[-20:]:
-                mine, its = row.cells.keys(), rows[0].cells.keys()
-                if other == shape and 2 * len(mine & its) >= min(len(mine), len(its)):
-                    rows.append(row)
-                    break
-            else:
-                groups.append((shape, [row]))
-        for _, rows in groups:
-            yield _table(rows, alone=len(groups) == 1)
+def _tables(rows: Iterable[_Row]) -> Iterator[Table]:
+    """Rows at like places together, with a column for each key or position around them that varies."""
+    groups: list[tuple[object, list[_Row]]] = []
+    for row in rows:
+        shape = ([key.startswith("#") for key in row.keys], bool(row.place))
+        for other, alike in groups[-20:]:
+            mine, its = row.cells.keys(), alike[0].cells.keys()
+            if other == shape and 2 * len(mine & its) >= min(len(mine), len(its)):
+                alike.append(row)
+                break
+        else:
+            groups.append((shape, [row]))
+    for _, alike in groups:
+        yield _table(alike, alone=len(groups) == 1)
 
 
 def _table(rows: list[_Row], *, alone: bool) -> Table:
     depth = len(rows[0].keys)
     varying = [level for level in range(depth) if len({row.keys[level] for row in rows}) > 1]
-    fixed = [key for level, key in enumerate(rows[0].keys) if level not in varying and not key.startswith("#")]
-    name = ".".join(fixed)
+    name = ".".join(key for level, key in enumerate(rows[0].keys) if level not in varying and key[:1] != "#")
     headings: dict[str, None] = {}
     lines: list[Cells] = []
     for row in rows:
@@ -192,7 +171,7 @@ def _table(rows: list[_Row], *, alone: bool) -> Table:
         line |= {key: cell for key, cell in row.around.items() if key not in row.cells} | row.cells
         lines.append(line)
         headings.update(dict.fromkeys(line))
-        if len(headings) > MAX_COLUMNS:
+        if len(headings) > MAX_COLUMNS or len(lines) > MAX_ROWS:  # more than a grid may have
             break
     prefix = "" if alone else f"{name or 'results'}, "
     body = [

@@ -163,8 +163,8 @@ class _Table:
         """Columns that a law gives in every row."""
 
     def _line(self, law: str, form: str, t: int, row: int, pair: Pair, **values: Value) -> tuple[int, Message]:
-        made = _made(sum(pair.given) / 2, form)
-        name, value = _name(self.streams[t]), _shown(self.streams[t].values[row])
+        name, num, given = _name(self.streams[t]), self.streams[t].values[row], sum(pair.given) / 2
+        value, made = _shown(num.value, num.unit), _made(given, form) if form else _shown(given, num.unit)
         return row, Message(f"law.{law}", name=name, value=value, made=made, **values)
 
     # --- ratios, changes and sums ------------------------------------------------------------------------------------
@@ -417,7 +417,11 @@ class _Table:
             out = [r for r in rows if not mates[0][r].lo <= stream.values[r].value <= mates[1][r].hi]
             if len(out) == 1:
                 low, high = (it[out[0]].value for it in mates)
-                said = {"name": _name(stream), "value": _shown(stream.values[out[0]]), "rows": len(rows) - 1}
+                said = {
+                    "name": _name(stream),
+                    "value": _shown(stream.values[out[0]].value, stream.values[out[0]].unit),
+                    "rows": len(rows) - 1,
+                }
                 yield out[0], Message("law.outside", low=low, high=high, **said)
 
 
@@ -472,8 +476,8 @@ def _name(stream: Stream) -> str:
     return stream.heading.rpartition(" | ")[2][:40] or stream.heading[:40]
 
 
-def _shown(num: Num) -> str:
-    return number(num.value) + {"x": "x", "%": "%", "ms": " ms", "rate": " tok/s"}.get(num.unit, "")
+def _shown(value: float, unit: str) -> str:
+    return number(value) + {"x": "x", "%": "%", "ms": " ms", "rate": " tok/s"}.get(unit, "")
 
 
 def _made(value: float, form: str) -> str:
