@@ -290,11 +290,12 @@ class _Table:
 
     def _ones(self, printed: Spans) -> Iterator[dict[int, int]]:
         """Row -> the only row of its group that has exactly 1, for each way to make groups in which there is one."""
+        exact = {r for r, it in printed.items() if abs(sum(it) - 2) < 1e-9 and it.high - it.low < 0.11}
         for keys in (dict[int, str](), *self._conditions()):
             groups: dict[str, list[int]] = {}
             for r in printed:
                 groups.setdefault(keys.get(r, ""), []).append(r)
-            ones = [(rows, [r for r in rows if _is_one(printed[r])]) for rows in groups.values()]
+            ones = [(rows, [r for r in rows if r in exact]) for rows in groups.values()]
             if max((len(one) for _, one in ones), default=0) == 1:
                 yield {r: one[0] for rows, one in ones if one for r in rows if r != one[0]}
 
@@ -430,10 +431,6 @@ def _spread(spans: Iterable[Span]) -> float:
     """Range of their logarithms."""
     logs = [_log(span) for span in spans]
     return max(logs) - min(logs)
-
-
-def _is_one(printed: Span) -> bool:
-    return abs(sum(printed) - 2) < 1e-9 and printed.high - printed.low < 0.11
 
 
 def _mean(printed: Span, parts: Sequence[Span], kind: str) -> Pair:
