@@ -1,6 +1,6 @@
 """A cell -> the numbers in it, each with its unit, the words near it and what its rounding leaves open.
 
-Nothing here knows what a number means. All layouts share the limits of a table, and the table as found.
+Nothing here knows what a number means.
 """
 
 from __future__ import annotations
