@@ -21,8 +21,9 @@ from specmeter.audit.published import claims as published_claims
 from specmeter.audit.read.cells import numbers
 from specmeter.audit.read.document import Importer, read_head, refuse_binary
 from specmeter.audit.read.grids import grids
-from specmeter.audit.read.meaning import IGNORE, streams_of
+from specmeter.audit.read.meaning import streams_of
 from specmeter.audit.read.table import read_table, read_table_file
+from specmeter.audit.read.words import IGNORE
 from specmeter.errors import UsageError
 from specmeter.messages import Message
 from specmeter.theory.catalogue import devices as catalogue

@@ -16,9 +16,9 @@ from specmeter.audit.claim import (
     least_certainty,
     mixture_of_experts,
 )
-from specmeter.audit.read.meaning import in_english, is_plain, known_column, load, norm, requests_at_once
 from specmeter.audit.read.readings import OF_SPEEDUP
 from specmeter.audit.read.records import REPEAT, Frame, Record, drafts
+from specmeter.audit.read.words import in_english, is_plain, known_column, load, norm, requests_at_once
 from specmeter.messages import Message
 from specmeter.theory.catalogue import devices as catalogue
 

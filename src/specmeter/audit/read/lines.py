@@ -18,20 +18,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from specmeter.audit.read.cells import (
-    EMPTY,
-    MAX_COLUMNS,
-    MAX_TEXT,
-    NAME,
-    NUMBER,
-    RESULTS,
-    Row,
-    Table,
-    clean,
-    is_number,
-    numbers,
-    unit_of,
-)
+from specmeter.audit.read.cells import EMPTY, MAX_TEXT, NAME, NUMBER, RESULTS, clean, is_number, numbers, unit_of
+from specmeter.audit.read.grid import MAX_COLUMNS, Row, Table
 
 _LINE = 2_000
 """Characters of a line that is more than a part of a sentence."""

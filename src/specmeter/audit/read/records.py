@@ -14,19 +14,9 @@ from typing import Literal
 
 from specmeter.audit.claim import Range, draft_lengths, drafts_of_vllm
 from specmeter.audit.read.cells import EMPTY, is_number, numbers
-from specmeter.audit.read.grids import Grid
-from specmeter.audit.read.meaning import (
-    COUNTS,
-    IGNORE,
-    Meaning,
-    Stream,
-    is_plain,
-    known_column,
-    load,
-    norm,
-    requests_at_once,
-    side_of,
-)
+from specmeter.audit.read.grid import Grid
+from specmeter.audit.read.meaning import COUNTS, Meaning, Stream
+from specmeter.audit.read.words import IGNORE, is_plain, known_column, load, norm, requests_at_once, side_of
 
 Reading = tuple[Meaning, ...]
 """One meaning for each stream of a grid."""
