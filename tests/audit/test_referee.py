@@ -124,7 +124,7 @@ def test_times_of_the_row_may_give_a_speedup_end_to_end() -> None:
     row = rates | {"prompt_ms": 20_000.0, "predicted_n": 256, "predicted_ms": 3409.0, "wall_ms": 23_409.0}
     ruling = ruled(**row, speedup=1.22, tau=2.9)
     assert ruling.verdict == "possible"
-    assert str(ruling.arithmetic) == "speedup 75.1 / 30.1 = 2.495 <= tau = 2.9"
+    assert str(ruling.arithmetic) == "speedup 1.22 <= tau = 2.9"
     assert ruling.contradictions == ()
     assert ruled(**row, speedup=1.6, tau=2.9).verdict == "impossible"
     mild = ruled(baseline_rate=48.88, decode_rate=155.83, tau=3.7, speedup=2.849)

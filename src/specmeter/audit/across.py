@@ -214,13 +214,12 @@ def _one_ratio(claims: Sequence[Claim]) -> Iterator[Message]:
 
 def _elsewhere(claims: Sequence[Claim]) -> Iterator[Message]:
     """Baselines of another machine: said so, or found because a printed speedup fits no other plain row."""
+    plain: dict[str, list[tuple[float, str, str]]] = {}  # device, or "" for all -> sorted (rate, row, device)
+    own: set[tuple[str, str | None]] = set()
     for claim in claims:
         if claim.baseline_device and claim.device and claim.baseline_device.lower() != claim.device.lower():
             devices = {"baseline_device": claim.baseline_device, "device": claim.device}
             yield Message("audit.baseline_elsewhere", row=claim.row, **devices)
-    plain: dict[str, list[tuple[float, str, str]]] = {}  # device, or "" for all -> sorted (rate, row, device)
-    own: set[tuple[str, str | None]] = set()
-    for claim in claims:
         if claim.method == "none" and claim.decode_rate and claim.device:
             for device in ("", claim.device):
                 plain.setdefault(device, []).append((claim.decode_rate, claim.row, claim.device))

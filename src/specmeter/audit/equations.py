@@ -34,7 +34,7 @@ class Law:
 
 LAWS = {
     "rate-of-token-time": Law(1.02, 1.12, 1.2, learned=True),
-    "rate-within-token-time": Law(1.02, 1.12, 1.2),
+    "rate-within-token-time": Law(1.02, 1.3, 1.3),
     "rate-of-load": Law(1.015, 1.06, 1.1, learned=True),
     "rate-of-time": Law(1.015, 1.06, 1.25),
     "rate-of-run": Law(1.015, 1.06, 1.25, learned=True),

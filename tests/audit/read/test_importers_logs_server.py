@@ -378,6 +378,8 @@ def test_lines_of_progress_are_tokens_over_time(tmp_path: Path) -> None:
     assert {rule_claim(claim).verdict for claim in (first, between, last)} == {"cannot tell"}
     raised = pasted(text.replace("39.33", "59.33").replace("40.59", "60.59"), tmp_path)
     assert [rule_claim(claim).verdict for claim in raised] == ["cannot tell", "impossible", "impossible"]
+    other_run = pasted(text.replace("1.55.861.948", "2.55.861.948"), tmp_path)
+    assert [claim.predicted_ms for claim in other_run] == [None, None], "too far apart to be of one"
 
 
 def pasted(text: str, tmp_path: Path) -> list[Claim]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from specmeter.audit.claim import draft_lengths
+from specmeter.audit.read.cells import clean
 from specmeter.audit.read.grids import Grid
 from specmeter.audit.read.meaning import (
     Stream,
@@ -163,3 +164,31 @@ def test_words() -> None:
     assert not is_plain("n-gram, none")
     assert requests_at_once("np=2") == 2
     assert requests_at_once("4 users") == 4
+
+
+HEADINGS = {
+    "rate": (
+        "20.5",
+        "tok/s;Tokens per second;mean_tps;Avg TPS平均 TPS;TG (tok/s);Spec t/s;avg_pred_t/s",
+    ),
+    "rate.base": ("20.5", "Baseline t/s;no spec;w/o SD (tok/s);base_avg_pred_t/s;基线;基線 tok/s"),
+    "gamma": ("4", "γ;draft_len;n_max;draft-n-max;草稿长度;草稿長度"),
+    "acceptance": ("0.62", "α (%);Avg Accept%平均接受率;平均接受率(%);Acceptance (%)[^1];acceptanceRate;MTP Q4 Accept"),
+    "speedup": ("1.26", "Speedup加速;加速比;Speedup¹;**Speedup ¹²**;Speedup<sup>a</sup>;Speedup (MTP);数学 加速比"),
+    "gain": ("+26.1%", "vs Baseline;pooled_delta_pct;Δ%"),
+    "wall_time": ("12.5", "duration (s);spec wall time (s);wall off (s)"),
+    "draft_rate": ("140.2", "draft t/s;草稿 tok/s"),
+    "tau": ("2.4", "#Mean accepted tokens;mean_accepted_tokens;acceptance_length;接受长度;GSM8K τ"),
+    "prompt_rate": ("800.5", "avg_prompt_t/s;Prefill (t/s);PP (tok/s)"),
+    "other_rate": ("7.5", "Throughput (req/s)"),
+    "ignore": ("7.5", ";loss;avg_ttft_t/s"),
+}
+
+
+@pytest.mark.parametrize(("said", "heading"), [(it, h) for it, (_, them) in HEADINGS.items() for h in them.split(";")])
+def test_headings_as_people_write_them(said: str, heading: str) -> None:
+    cells = [[HEADINGS[said][0]], [HEADINGS[said][0]]]
+    (stream,) = streams_of(Grid([clean(heading)], cells, ["line 1", "line 2"]))
+    first = stream.candidates[0]
+    assert first.quantity == said.partition(".")[0]
+    assert first.side == "base" or not said.endswith(".base")

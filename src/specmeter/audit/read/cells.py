@@ -1,6 +1,6 @@
 """A cell -> the numbers in it, each with its unit, the words near it and what its rounding leaves open.
 
-Nothing here knows what a number means. Also what all layouts share: the limits of a table and a table as found.
+Nothing here knows what a number means.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ NUMBER = re.compile(
 )
 _SCALE = {"us": 0.001, "s": 1000.0, "min": 60000.0}
 _SIZE = {"M": 1e-3, "G": 1.0, "T": 1e3}
+_BINARY = {"M": 1.024**2, "G": 1.024**3, "T": 1.024**4}
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,7 @@ def _number(found: re.Match[str], bracket: bool) -> Num:
         value, half, unit = value * 1000, half * 1000, ""
     if unit == "size":
         word = found.group().upper().replace("I", "")[-2:]
-        by = _SIZE[word[0]] * (1.074 if found.group().upper().endswith("IB") else 1.0)
+        by = _SIZE[word[0]] * (_BINARY[word[0]] if found.group().upper().endswith("IB") else 1.0)
         value, half = value * by, half * by
     low = high = half
     if found["approx"] in {"~", "≈"}:

@@ -103,7 +103,7 @@ def _rows(node: object, around: Cells, keys: tuple[str, ...], place: str) -> Ite
             yield from _rows(it, around, (*keys, f"#{number}"), place)
     if not isinstance(node, dict):
         return
-    item = {str(key): value for key, value in cast("dict[object, object]", node).items()}
+    item = cast("dict[str, object]", node)
     own = _own(item)
     if keys and _is_named(keys[-1], item):
         yield from (_Row((*keys, key), {keys[-1]: cell}, around, place) for key, cell in own.items())

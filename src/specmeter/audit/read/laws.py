@@ -40,7 +40,6 @@ KEPT = -1
 _CHANGES = {"change", "loss"}
 _GAINS = {"speedup", "gain", "relative", "time_change"}
 _SPEEDS = {"rate", "token_time", "wall_time", "decode_time"}
-_TIMES = {"wall_time", "decode_time"}
 _SETTINGS = {"condition", "concurrency", "gamma", "size", "ignore"}
 _MEAN = re.compile(r"(?<![a-z])(?:average|avg|mean|overall)(?![a-z])|平均|均值|总体", re.I)
 _TOTAL = re.compile(r"(?<![a-z])totals?(?![a-z])|总计|合计", re.I)
@@ -158,7 +157,8 @@ class _Table:
             {r: _span(it, self.likely[t] in COUNTS) for r, it in self.streams[t].values.items() if r not in self.kinds}
             for t in self.all
         ]
-        self.ordered: dict[int, list[tuple[float, int]]] = {}
+        self.ordered = [sorted((sum(its[r]) / 2, t) for t, its in enumerate(self.spans) if r in its) for r in self.rows]
+        """Of each row, (number, stream) in order of size."""
         self.kept = set[int]()
         """Columns that a law gives in every row."""
 
@@ -204,9 +204,7 @@ class _Table:
         """Whether the ratio or the sum of two columns means something."""
         units = {self.units[a], self.units[b]}
         counted = self.likely[a] in COUNTS and self.units[b] == "ms"
-        return counted or (
-            len(units - {""}) < 2 and units.isdisjoint({"x", "pp"}) and (units == {"%"} or "%" not in units)
-        )
+        return counted or units == {"%"} or (len(units - {""}) < 2 and units.isdisjoint({"x", "pp", "%"}))
 
     def _partners(self, form: str, printed: Spans, a: int) -> set[int]:
         """Columns that may give another together with this one: in one of two rows at least they do."""
@@ -214,16 +212,9 @@ class _Table:
         for r in [r for r, span in printed.items() if span.low > 0 and r in self.spans[a]][:2]:
             made, mine = sum(printed[r]) / 2, sum(self.spans[a][r]) / 2
             for need in {"sum": [made - mine], "rate": [mine / made, 1000 * mine / made]}.get(form, [mine / made]):
-                ordered = self._at(r)
-                low = bisect_left(ordered, (need * (1 - COARSE), 0))
-                found |= {b for _, b in ordered[low : bisect_left(ordered, (need * (1 + COARSE), 0))]}
+                low, high = (bisect_left(self.ordered[r], (need * by, 0)) for by in (1 - COARSE, 1 + COARSE))
+                found |= {b for _, b in self.ordered[r][low:high]}
         return found
-
-    def _at(self, r: int) -> list[tuple[float, int]]:
-        """(number, stream) of a row in order of size."""
-        if r not in self.ordered:
-            self.ordered[r] = sorted((sum(self.spans[t][r]) / 2, t) for t in self.all if r in self.spans[t])
-        return self.ordered[r]
 
     def _forms(self, t: int) -> Iterator[tuple[str, Spans]]:
         """A column as ratios: what it says if it is a ratio, or 1 + what it says if it is a change."""
@@ -260,7 +251,11 @@ class _Table:
         # If one of the two gives as much alone, this is no law of both.
         for t, power in ((a, 1), (b, 1 if form == "sum" else -1)):
             spread = min(spread, max(abs(power * _log(self.spans[t][r]) - _log(printed[r])) for r in fit))
-        far = OVERHEAD if len({"rate", *_TIMES} & {likely, self.likely[a], self.likely[b]}) > 1 else 0.0
+        far = (
+            OVERHEAD
+            if len({"rate", "wall_time", "decode_time"} & {likely, self.likely[a], self.likely[b]}) > 1
+            else 0.0
+        )
         return {
             r: it._replace(spread=spread * it.given.high, far=max(it.far, far * it.given.high))
             for r, it in pairs.items()
@@ -295,11 +290,12 @@ class _Table:
 
     def _ones(self, printed: Spans) -> Iterator[dict[int, int]]:
         """Row -> the only row of its group that has exactly 1, for each way to make groups in which there is one."""
+        exact = {r for r, it in printed.items() if abs(sum(it) - 2) < 1e-9 and it.high - it.low < 0.11}
         for keys in (dict[int, str](), *self._conditions()):
             groups: dict[str, list[int]] = {}
             for r in printed:
                 groups.setdefault(keys.get(r, ""), []).append(r)
-            ones = [(rows, [r for r in rows if _is_one(printed[r])]) for rows in groups.values()]
+            ones = [(rows, [r for r in rows if r in exact]) for rows in groups.values()]
             if max((len(one) for _, one in ones), default=0) == 1:
                 yield {r: one[0] for rows, one in ones if one for r in rows if r != one[0]}
 
@@ -354,13 +350,10 @@ class _Table:
             name, its = self.streams[t].heading, self.spans[t]
             if t in self.kept or not _MEAN.search(name) or _OTHER.search(name):
                 continue
-            like = (
-                i for i in self.all if (self.streams[i].slot, self.units[i]) == (self.streams[t].slot, self.units[t])
-            )
-            heads = {i: self.streams[i].heading for i in like if i != t}
-            parts = [
-                i for i, head in heads.items() if i != t and _words(name) <= _words(head) and not _MEAN.search(head)
-            ]
+            slot, unit = self.streams[t].slot, self.units[t]
+            like = [i for i in self.all if i != t and (self.streams[i].slot, self.units[i]) == (slot, unit)]
+            heads = {i: self.streams[i].heading for i in like}
+            parts = [i for i, head in heads.items() if _words(name) <= _words(head) and not _MEAN.search(head)]
             rows = [r for r in its if all(r in self.spans[i] for i in parts)]
             pairs = {r: _mean(its[r], [self.spans[i][r] for i in parts], "mean") for r in rows if len(parts) > 1}
             if (row := odd_one(pairs, 1)) is not None and row != KEPT:
@@ -376,10 +369,8 @@ class _Table:
             not_so = {t for group in groups for t, pair in self._row(row, other, group).items() if pair.fits}
             if kind == "total":  # only counts add up
                 not_so |= {t for t in self.all if any(span.low % 0.5 for span in self.spans[t].values())}
-            laws = [
-                ({t: it for t, it in self._row(row, kind, group).items() if t not in not_so}, group) for group in groups
-            ]
-            odd = [(odd_one(pairs, len(groups)), pairs, group) for pairs, group in laws]
+            laws = [{t: it for t, it in self._row(row, kind, rows).items() if t not in not_so} for rows in groups]
+            odd = [(odd_one(pairs, len(groups)), pairs, group) for pairs, group in zip(laws, groups, strict=True)]
             found = {t for t, _, _ in odd if t is not None}
             for t, pairs, group in odd:
                 if t is not None and found == {t} and t != KEPT and t not in self.kept:
@@ -416,12 +407,8 @@ class _Table:
                 continue
             out = [r for r in rows if not mates[0][r].lo <= stream.values[r].value <= mates[1][r].hi]
             if len(out) == 1:
-                low, high = (it[out[0]].value for it in mates)
-                said = {
-                    "name": _name(stream),
-                    "value": _shown(stream.values[out[0]].value, stream.values[out[0]].unit),
-                    "rows": len(rows) - 1,
-                }
+                low, high, num = mates[0][out[0]].value, mates[1][out[0]].value, stream.values[out[0]]
+                said = {"name": _name(stream), "value": _shown(num.value, num.unit), "rows": len(rows) - 1}
                 yield out[0], Message("law.outside", low=low, high=high, **said)
 
 
@@ -444,10 +431,6 @@ def _spread(spans: Iterable[Span]) -> float:
     """Range of their logarithms."""
     logs = [_log(span) for span in spans]
     return max(logs) - min(logs)
-
-
-def _is_one(printed: Span) -> bool:
-    return abs(sum(printed) - 2) < 1e-9 and printed.high - printed.low < 0.11
 
 
 def _mean(printed: Span, parts: Sequence[Span], kind: str) -> Pair:

@@ -66,6 +66,8 @@ _SERVER = re.compile(
 _MAX_SLOTS = 256
 _MAX_ALONE = 10_000
 _MAX_STATISTICS = 2_000
+_LONGEST_GAP_MS = 6_000.0
+"""Between two lines of progress, which come every three seconds."""
 _SLACK_MS = 10.0
 """By which the time of a line may miss that of the token it counts."""
 
@@ -198,11 +200,10 @@ class _ServerLog:
     _last_slot: str = ""
     _last_task: str = ""
     _has_slots: bool = False
-    _progress: dict[str, list[tuple[float, int, float, float]]] = field(
-        default_factory=dict[str, list[tuple[float, int, float, float]]]
-    )
-    """Slot and task -> what it prints every few seconds: ms, tokens so far, their rate, the rate since the line before.
+    _progress: list[tuple[str, list[tuple[float, int, float, float]]]] = field(default_factory=list[Any])
+    """Slot and task, and what it prints every few seconds: ms, tokens so far, their rate, that since the line before.
     """
+    _printed: int = 0
     _methods: dict[str, str] = field(default_factory=dict[str, str])
     """The last line of statistics per method."""
     _verified: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
@@ -214,14 +215,7 @@ class _ServerLog:
             if found := STEP.search(line):
                 self._step(*_place(line), found)
         elif " tg = " in line and (found := _PROGRESS.search(line)) is not None:
-            row = ", ".join(
-                f"{what} {number}" for what, number in zip(("slot", "task"), _place(line), strict=True) if number
-            )
-            lines = self._progress.setdefault(row or "log", [])
-            tokens, rate = int(found.group(1)), float(found.group(2))
-            if rate and len(self._progress) * (1 + len(lines)) <= _MAX_ALONE:
-                ms = log_time_ms(line) or 1e3 * tokens / rate
-                lines.append((ms, tokens, rate, float(found.group(3) or 0)))
+            self._keep(_place(line), log_time_ms(line) or 0.0, found)
         elif "draft acceptance" in line or "statistics" in line or "acc per pos" in line:
             self._more(line)
         elif " time " in line or "print_timing" in line:
@@ -236,6 +230,18 @@ class _ServerLog:
             self.told_plain = plain
             return ended
         return None
+
+    def _keep(self, place: tuple[str | None, str | None], ms: float, found: re.Match[str]) -> None:
+        """Add a line of progress to those of its request, unless requests that ended tell more."""
+        tokens, rate, recent = int(found.group(1)), float(found.group(2)), float(found.group(3) or 0)
+        if self.finished or not rate or self._printed >= _MAX_ALONE:
+            return
+        row = ", ".join(f"{what} {number}" for what, number in zip(("slot", "task"), place, strict=True) if number)
+        lines = next((it for name, it in self._progress[:-_MAX_SLOTS:-1] if name == row), None)
+        if not lines or tokens <= lines[-1][1] or not 0 < ms - lines[-1][0] < _LONGEST_GAP_MS:
+            self._progress.append((row, lines := []))  # of another run, which may have the same number
+        lines.append((ms, tokens, rate, recent))
+        self._printed += 1
 
     def _begin_or_end(self, line: str) -> Claim | None:
         slot, task = _place(line)
@@ -354,12 +360,13 @@ class _ServerLog:
 
     def in_progress(self, told: bool) -> Iterator[Claim]:
         """What requests say while they run, unless their ends tell more: one claim per line, and one for all of it."""
-        for row, lines in self._progress.items() if not told else ():
+        for name, lines in self._progress if not told else ():
+            row = name or "log"
             for at, (ms, tokens, rate, _) in enumerate(lines[:: max(1, len(lines) - 1)]):  # the first and the last
                 begun = lines[0][0] - 1e3 * lines[0][1] / lines[0][2]
                 yield self._measured(f"{row}, {tokens} tokens", rate, tokens, ms - begun if at else None)
             for (before, done, *_), (now, tokens, _, recent) in pairwise(lines):
-                if tokens > done and recent and now > before:
+                if recent:
                     yield self._measured(f"{row}, {done} to {tokens} tokens", recent, tokens - done, now - before)
 
     def _measured(self, row: str, rate: float, tokens: int, ms: float | None) -> Claim:

@@ -90,12 +90,6 @@ class _Open:
     """Rows of nothing but `th` above the first other one."""
     in_cell: bool = False
 
-    def say(self, words: str) -> None:
-        """Text, where a cell is open."""
-        if self.in_cell:
-            cells = self.rows[-1][1]
-            cells[-1] = cells[-1]._replace(text=(cells[-1].text + _INLINE.sub("", words))[:_MOST_CELL])
-
 
 def _html_tables(text: str, path: Path) -> Iterator[Table]:
     if "<table" not in text.lower():
@@ -117,8 +111,10 @@ def _opened(text: str) -> Iterator[tuple[_Open, int]]:
     is_open: list[_Open] = []
     at, line = 0, 1
     for tag in _TAG.finditer(text):
-        if is_open:
-            is_open[-1].say(text[at : tag.start()])
+        if is_open and is_open[-1].in_cell:
+            cells = is_open[-1].rows[-1][1]
+            said = cells[-1].text + _INLINE.sub("", text[at : tag.start()])
+            cells[-1] = cells[-1]._replace(text=said[:_MOST_CELL])
         line, at = line + text.count("\n", at, tag.end()), tag.end()
         ends, name = bool(tag[1]), tag[2].lower()
         if name == "table":

@@ -37,6 +37,8 @@ MOST_SINGLE, MOST_PAIRS = 60, 30
 """Readings that differ from the likeliest one in one and in two streams, at most."""
 _FARTHEST, _HOPELESS = -7.0, -9.0
 """Nats of prior, and of all evidence, from which on a change is not tried together with others."""
+MOST_OF_ONE = 16
+"""The same of a grid of one row, whose readings no other row can tell apart."""
 MOST_ROWS = 24
 """Rows that are looked at for evidence; longer tables are sampled."""
 MOST_RIVALS = 12
@@ -182,14 +184,14 @@ def search(frame: Frame) -> list[Scored]:
 
     start = total({})
     flips = [(i, it, it.prior - first[i].prior) for i, stream in enumerate(streams) for it in stream.candidates[1:]]
-    flips = sorted(flips, key=lambda flip: -flip[2])[:MOST_SINGLE]
+    flips = sorted(flips, key=lambda flip: -flip[2])[: MOST_SINGLE if len(rows) > 1 else MOST_OF_ONE]
     alone = [(i, it, cost, total({i: it}) - start) for i, it, cost in flips]
     pairs = [
         (gain + more, {i: one, j: other})
         for (i, one, a, gain), (j, other, b, more) in combinations(alone, 2)
         if i != j and a + b > _FARTHEST
     ]
-    for _, changes in sorted(pairs, key=lambda pair: -pair[0])[:MOST_PAIRS]:
+    for _, changes in sorted(pairs, key=lambda pair: -pair[0])[: min(MOST_PAIRS, len(alone))]:
         total(changes)
     top = max(seen.values(), key=lambda it: it.total)
     for _ in range(2):

@@ -522,7 +522,8 @@ class Records:
                 record.known["speedup_again" if again else "speedup"] = here
                 record.origin["speedup_again" if again else "speedup"] = i
                 if not again:
-                    record.speedup_of = "run" if meaning.basis == "time" else "decoding"
+                    of_run = quantity == "time_change" and "wall_time" in self.by
+                    record.speedup_of = "run" if meaning.basis == "time" or of_run else "decoding"
                 record.headings.append(stream.heading)
         elif quantity == "position":
             record.positions.append(here)

@@ -1,6 +1,6 @@
 """What the Apple document printed about quantization, in the form of our own quality measurements.
 
-Rates come from `llama-bench` and from MLX as means and standard deviations of four runs (`n_runs` of its data); the
+Rates come from `llama-bench` and from MLX as means and standard deviations of four runs (n_runs of its data); the
 intervals here are Student's, from these. Perplexities come with llama.cpp's `+/-` and its running value after each of
 ten windows, so that two models are compared window by window.
 """
