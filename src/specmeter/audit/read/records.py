@@ -378,8 +378,17 @@ class Records:
             yield "", list(range(len(streams)))
             return
         everything, common = frozenset[str]().union(*names), next(iter(names)).intersection(*names)
+        in_turn = self._in_turn(columns, len(names))
         for scope, heading in names.items():
-            mine = [i for i in range(len(streams)) if self._in_group(i, scope, columns, everything, common, names)]
+            mine = [
+                i
+                for i in range(len(streams))
+                if (
+                    in_turn[i] == scope
+                    if i in in_turn
+                    else self._in_group(i, scope, columns, everything, common, names)
+                )
+            ]
             bases = [i for i in mine if reading[i].side == "base"]
             near = [i for i in bases if (streams[i].scope - common) & scope]
             if near and len(near) < len(bases):
@@ -389,6 +398,19 @@ class Records:
             kept = [word for word in heading.split() if scope & set(re.findall(r"[\w.+=]+|[^\x00-\x7f]+", norm(word)))]
             name = " ".join(kept).strip(" :[],")
             yield (name if name.count("(") == name.count(")") else name.strip("() ")) or heading, mine
+
+    def _in_turn(self, columns: Mapping[int, frozenset[str]], groups: int) -> dict[int, frozenset[str]]:
+        """Streams under one heading that comes again behind each group: `HumanEval`, `τ`, `GSM8K`, `τ`."""
+        found: dict[int, frozenset[str]] = {}
+        by_heading: dict[tuple[str, str], list[int]] = {}
+        for i, stream in enumerate(self.frame.streams):
+            if stream.column not in columns and self.reading[i].quantity in _SHARED:
+                by_heading.setdefault((stream.heading, stream.slot), []).append(i)
+        for same in by_heading.values():
+            before = [max((c for c in columns if c < self.frame.streams[i].column), default=-1) for i in same]
+            if len(same) == groups == len({*before} - {-1}):
+                found |= {i: columns[c] for i, c in zip(same, before, strict=True)}
+        return found
 
     def _anchors(self) -> list[int]:
         """The streams that make groups: of the first kind that has some of several methods or data sets, or some."""
