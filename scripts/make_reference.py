@@ -22,7 +22,7 @@ from api_page import api_page
 from studies_page import studies_page
 
 from specmeter.audit.equations import LAWS
-from specmeter.audit.judge import ASSUMPTIONS, BOUNDS
+from specmeter.audit.judge import BOUNDS
 from specmeter.audit.read.options import meanings
 from specmeter.cli import root
 from specmeter.experiments.experiment import Experiment
@@ -247,16 +247,58 @@ def _fields(record: type[Record]) -> str:
     return "\n".join(rows)
 
 
+_FORBIDDEN = {
+    "synthetic-on": ("a speedup measured with simulated acceptance", ""),
+    "target-decode-failed": ("a rate, if more than 1% of the target's verifications failed", ""),
+    "conservation": (
+        "counts that do not add up: more accepted than drafted, more tokens than forward passes can give",
+        "the row is one run or states its concurrency, and always for counts of draft tokens",
+    ),
+    "speedup-not-its-rates": (
+        "a printed speedup that is not the ratio of the row's rates",
+        "the row is one run, or is off by more than 1.5 times without being a mean",
+    ),
+    "window-mismatch": ("a rate that is not the row's tokens over its time", "the row is one run"),
+    "tau-not-its-acceptance": ("tau > 1 + acceptance x gamma, if drafts are chains", ""),
+    "speedup-above-tau": ("speedup > tau", ""),
+    "draft-time-bound": ("drafting alone takes longer than the run", ""),
+    "speedup-above-cost-bound": (
+        "speedup > tau / (1 + gamma x draft cost), costs in forward passes of the target",
+        "",
+    ),
+    "bandwidth-bound": ("weights read faster than the memory's peak", ""),
+}
+"""Bound -> what it forbids, and when it needs none of its assumptions."""
+_FAILS = {
+    "forward": (
+        "CPUs with Q8_0 weights: rows that need 0.5 or more are undecided there. "
+        "`--cheapest-forward` sets your own measurement"
+    ),
+    "pooled": "means, which exceed tau by up to 18% (undecided if the heading says mean)",
+    "acceptance": "shares of the output, and trees (Medusa, EAGLE)",
+    "full-length": "drafting that stops early (`p_min`) or adapts its length",
+    "in-turn": "PEARL, AMUSD and other methods that draft in parallel",
+    "draft-rate": "draft models measured elsewhere, or drafting several tokens per pass",
+    "baseline": "baselines of another program or machine",
+    "one-window": "means of rates, and end-to-end speedups next to decode rates",
+    "one-request": "servers under load",
+    "same-load": "servers whose users come and go",
+    "one-method": "two methods combined, if the numbers are of one",
+    "last-draft": "adaptive draft lengths that no name mentions",
+    "bandwidth": "weights in a cache, or in several memories",
+    "weights": "MoE models, which read only the active experts, and skipped layers",
+}
+"""Assumption -> where it is known to fail."""
+
+
 def audit_page() -> str:
     """Bounds of audits, what they assume, equations, and meanings of columns, each in its place of the page."""
     laws = ["| bound | cannot be | rests on |", "|---|---|---|"]
-    for item in BOUNDS:
-        rests = ", ".join(f"`{name}`" for name in item.assumes) or "arithmetic"
-        exact = f"; arithmetic if {item.exact_where}" if item.exact_where else ""
-        laws.append(f"| `{item.name}` | {item.forbids} | {rests}{exact} |")
-    assumed = [
-        f"- `{name}`: {words()(f'assumption.{name}')}. *Fails for* {fails}." for name, fails in ASSUMPTIONS.items()
-    ]
+    for bound, assumed in BOUNDS.items():
+        forbidden, where = _FORBIDDEN[bound]
+        rests = ", ".join(f"`{name}`" for name in assumed) or "arithmetic"
+        laws.append(f"| `{bound}` | {forbidden} | {rests}{where and f'; arithmetic if {where}'} |")
+    fails = [f"- `{name}`: {words()(f'assumption.{name}')}. *Fails for* {what}." for name, what in _FAILS.items()]
     equations: list[str] = []
     for name, law in LAWS.items():
         mean = f", of means {law.of_means - 1:.0%}" if law.far < law.of_means < math.inf else ""
@@ -265,7 +307,7 @@ def audit_page() -> str:
     known = meanings()
     columns = [f"- `{name}`: {meaning}" for name, meaning in known.items() if meaning]
     columns.append("- as named: " + ", ".join(f"`{name}`" for name, meaning in known.items() if not meaning))
-    return _filled(AUDIT, *("\n".join(table) for table in (laws, assumed, equations, columns)))
+    return _filled(AUDIT, *("\n".join(table) for table in (laws, fails, equations, columns)))
 
 
 def _filled(name: str, *tables: str) -> str:

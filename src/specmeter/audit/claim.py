@@ -303,6 +303,11 @@ class Ruling(Record):
         return Message("audit.reason", arithmetic=self.arithmetic, needs=needed(self.rests_on), also=also)
 
 
+def assumed(name: str, code: str, /, **values: Value) -> Assumption:
+    """The assumption, with the message of what it needs."""
+    return Assumption(name=name, needs=Message(code, **values))
+
+
 def needed(assumptions: Sequence[Assumption]) -> Message | str:
     """What would have to be wrong, as it follows an arithmetic; nothing where that is not so."""
     return Message("audit.needs", needs=[it.needs for it in assumptions]) if assumptions else ""
@@ -384,21 +389,18 @@ class Range(NamedTuple):
         most = self.high / other.low if other.low > 0 else math.inf
         return Range(self.low / other.high, self.value / other.value, most)
 
-    def by(self, other: Range) -> Range:
-        """Product."""
-        return Range(self.low * other.low, self.value * other.value, self.high * other.high)
+    def by(self, other: Range | float) -> Range:
+        """Product with another range, or a positive number."""
+        low, value, high = other if isinstance(other, Range) else (other, other, other)
+        return Range(self.low * low, self.value * value, self.high * high)
 
-    def times(self, factor: float) -> Range:
-        """All three multiplied by a positive number."""
-        return Range(self.low * factor, self.value * factor, self.high * factor)
-
-    def sum(self, other: Range) -> Range:
+    def plus(self, other: Range | float) -> Range:
         """Sum."""
-        return Range(self.low + other.low, self.value + other.value, self.high + other.high)
+        low, value, high = other if isinstance(other, Range) else (other, other, other)
+        return Range(self.low + low, self.value + value, self.high + high)
 
-    def plus(self, more: float) -> Range:
-        """A number added to all three."""
-        return Range(self.low + more, self.value + more, self.high + more)
+
+ONE = Range(1.0, 1.0, 1.0)
 
 
 def printed(claim: Claim, field: str) -> Range | None:

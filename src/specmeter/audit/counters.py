@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specmeter.audit.claim import Assumption, BoundOutcome, Claim, Range, family_of, joined, length_binds, printed
+from specmeter.audit.claim import (
+    ONE,
+    Assumption,
+    BoundOutcome,
+    Claim,
+    Range,
+    assumed,
+    family_of,
+    joined,
+    length_binds,
+    printed,
+)
 from specmeter.audit.equations import TOLERANCE, Equation, apart, window_of
 from specmeter.audit.speedup import COUNTED, MEAN_OF_SPEEDUPS, RATES, most_tau, speedup_range
 from specmeter.messages import Message, Value
@@ -29,7 +39,7 @@ SHORTEST = 16
 MANY_DRAFTS = 50
 """Fewer drafted tokens than this can all be accepted by luck."""
 
-_OTHER_RUNS = (Assumption(name="pooled", needs=Message("audit.needs_other_runs")),)
+_OTHER_RUNS = (assumed("pooled", "audit.needs_other_runs"),)
 
 
 def check_failed_forwards(claim: Claim) -> BoundOutcome | None:
@@ -90,13 +100,13 @@ def _broken(line: Message, rests_on: Iterable[Assumption] = ()) -> BoundOutcome:
 def _several_at_once(claim: Claim, requests: float) -> Iterator[Assumption]:
     """Forwards that served several requests each, where the source does not rule that out."""
     if claim.concurrency is None and claim.runs != 1 and requests >= SERVED:
-        yield Assumption(name="one-request", needs=Message("audit.needs_at_once", requests=requests))
+        yield assumed("one-request", "audit.needs_at_once", requests=requests)
 
 
 def _of_another(claim: Claim) -> Iterator[Assumption]:
     """Drafts of the other of two methods, which are longer."""
     if joined(claim):
-        yield Assumption(name="one-method", needs=Message("audit.needs_longer_method", gamma=claim.gamma))
+        yield assumed("one-method", "audit.needs_longer_method", gamma=claim.gamma)
 
 
 SERVED = 1.05
@@ -112,39 +122,33 @@ def _law(claim: Claim) -> Iterator[BoundOutcome]:
     runs = claim.runs or max(1, (claim.predicted_n or 0) // SHORTEST)
     # At a stop or limit at most one draft per generation is cut off; sources that count the first token differently
     # are one off per generation.
-    longest = gamma if gamma is not None and length_binds(claim) else _unsaid_length(claim)
-    cut = max(1, longest) * runs + (claim.restores or 0)
-    forwards = claim.target_forwards
-    if forwards is not None:
-        gap = bounds.conservation_gap(decoded, accepted, forwards)
-        law = Message("audit.law", decoded=decoded, accepted=accepted, forwards=forwards, sum=accepted + forwards)
-        if gap > (0 if claim.runs else runs - 1):
-            served = (decoded - accepted) / forwards if forwards else 1.0
-            yield _broken(Message("audit.law_gap", law=law, gap=gap), _several_at_once(claim, served))
-        elif gap > 0:
-            yield BoundOutcome(CONSERVATION, "doubtful", Message("audit.law_gap_or_firsts", law=law, gap=gap))
-        elif -gap > cut:
-            yield _broken(Message("audit.law_excess", law=law, excess=-gap))
-        elif -gap > (usual := _usual_cut(claim, runs)):
-            excess = Message("audit.law_excess", law=law, excess=-gap)
-            yield _broken(excess, _longer_last_draft(-gap, usual, runs))
-        else:
-            yield BoundOutcome(CONSERVATION, "holds", law)
+    longest = max(1, gamma if gamma is not None and length_binds(claim) else _unsaid_length(claim))
+    cut, usual = longest * runs + (claim.restores or 0), _usual_cut(claim, runs)
+    forwards, steps = claim.target_forwards, claim.steps
+    if forwards is None:
+        excess = accepted + (steps or 0) - decoded
+        code = "audit.least_with_steps" if steps else "audit.least"
+        line = Message(code, accepted=accepted, steps=steps, decoded=decoded)
     else:
-        excess = accepted + (claim.steps or 0) - decoded
-        usual = _usual_cut(claim, runs)
-        if excess > min(cut, usual):
-            code = "audit.least_with_steps" if claim.steps else "audit.least"
-            line = Message(code, accepted=accepted, steps=claim.steps, decoded=decoded)
-            yield _broken(line, () if excess > cut else _longer_last_draft(excess, usual, runs))
-        elif claim.runs is None and 2 * (cut_off := math.ceil(excess / max(1, longest))) > max(2, runs):
-            needs = Message("audit.needs_cut_drafts", least=cut_off, gamma=longest)
-            line = Message("audit.least", accepted=accepted, steps=None, decoded=decoded)
-            yield _broken(line, (Assumption(name="last-draft", needs=needs),))
-        elif claim.runs == 1 and gamma is None and excess > LONG_DRAFT and family_of(claim) != "lookup":
-            needs = Message("audit.needs_long_draft", least=excess)
-            line = Message("audit.least", accepted=accepted, steps=None, decoded=decoded)
-            yield _broken(line, (Assumption(name="last-draft", needs=needs),))
+        excess = -bounds.conservation_gap(decoded, accepted, forwards)
+        law = Message("audit.law", decoded=decoded, accepted=accepted, forwards=forwards, sum=accepted + forwards)
+        line = Message("audit.law_excess", law=law, excess=excess)
+        if -excess > (0 if claim.runs else runs - 1):
+            served = (decoded - accepted) / forwards if forwards else 1.0
+            yield _broken(Message("audit.law_gap", law=law, gap=-excess), _several_at_once(claim, served))
+        elif excess < 0:
+            yield BoundOutcome(CONSERVATION, "doubtful", Message("audit.law_gap_or_firsts", law=law, gap=-excess))
+        elif excess <= min(cut, usual):
+            yield BoundOutcome(CONSERVATION, "holds", law)
+    if excess > min(cut, usual):
+        each = {"least": math.ceil(excess / runs), "mean": math.ceil(min(cut, usual) / runs)}
+        yield _broken(line, () if excess > cut else (assumed("last-draft", "audit.needs_last_draft", **each),))
+    elif forwards is None and claim.runs is None and 2 * (cut_off := math.ceil(excess / longest)) > max(2, runs):
+        yield _broken(line, (assumed("last-draft", "audit.needs_cut_drafts", least=cut_off, gamma=longest),))
+    elif (
+        forwards is None and claim.runs == 1 and gamma is None and excess > LONG_DRAFT and family_of(claim) != "lookup"
+    ):
+        yield _broken(line, (assumed("last-draft", "audit.needs_long_draft", least=excess),))
 
 
 def _unsaid_length(claim: Claim) -> int:
@@ -162,11 +166,6 @@ def _usual_cut(claim: Claim, runs: int) -> float:
     if not claim.drafted or not claim.steps or adapts:
         return math.inf
     return math.ceil(claim.drafted / claim.steps) * runs + (claim.restores or 0)
-
-
-def _longer_last_draft(excess: float, usual: float, runs: int) -> tuple[Assumption, ...]:
-    needs = Message("audit.needs_last_draft", least=math.ceil(excess / runs), mean=math.ceil(usual / runs))
-    return (Assumption(name="last-draft", needs=needs),)
 
 
 # --- equations --------------------------------------------------------------------------------------------------------
@@ -209,11 +208,9 @@ def _of_window(claim: Claim, it: Equation) -> BoundOutcome:
         return BoundOutcome(WINDOW, "broken", it.line)
     if it.gap <= _most_by_averaging(claim) or (claim.runs or 1) > 1:
         return BoundOutcome(WINDOW, "undecided", Message("audit.mean_of_rates", line=it.line))
-    spread = Message("audit.needs_spread_of_rates", spread=math.sqrt(it.gap - 1))
-    served = it.right.low / it.left.high
-    return BoundOutcome(
-        WINDOW, "broken", it.line, (*_several_at_once(claim, served), Assumption(name="one-window", needs=spread))
-    )
+    spread = assumed("one-window", "audit.needs_spread_of_rates", spread=math.sqrt(it.gap - 1))
+    at_once = _several_at_once(claim, it.right.low / it.left.high)
+    return BoundOutcome(WINDOW, "broken", it.line, (*at_once, spread))
 
 
 def contradictions(claim: Claim, found: Iterable[Equation]) -> Iterator[BoundOutcome]:
@@ -280,38 +277,32 @@ CACHED_BYTES = 256e6
 """Weights below this may stay in a processor's cache, where the memory's speed does not bind them."""
 
 
-@dataclass(frozen=True)
-class _Peak:
-    low: float
-    high: float
-    text: Message
-
-
 def check_bandwidth(claim: Claim, noise: float) -> Iterator[BoundOutcome]:
     """Memory traffic that the claim needs, or claims, against the peak of the device."""
-    peak = _peak(claim)
+    peak, text = _peak(claim) or (None, None)
     claimed = printed(claim, "claimed_bandwidth_bytes_per_s")
     if claimed is not None and peak is not None:
         above = claimed.low > peak.high * (1 + noise)
         traffic = Message("audit.claimed", gb_per_s=claimed.value / 1e9)
-        line = Message("audit.above" if above else "audit.within", left=traffic, right=peak.text)
-        rests_on = (_memory(claimed.value, peak),) if above else ()
-        yield BoundOutcome(BANDWIDTH, "broken" if above else "weak", line, rests_on)
+        line = Message("audit.above" if above else "audit.within", left=traffic, right=text)
+        yield BoundOutcome(
+            BANDWIDTH, "broken" if above else "weak", line, _memory(claimed.value, peak) if above else ()
+        )
     if claim.bytes_per_token is None and claim.size_bytes is None:
-        yield BoundOutcome(BANDWIDTH, "undecided", Message("audit.no_bytes"))
-        return
-    if peak is None:
-        code = "audit.unknown_device" if claim.device else "audit.no_device"
-        yield BoundOutcome(BANDWIDTH, "undecided", Message(code, device=claim.device))
-        return
-    forwards = _forward_rate(claim)
-    if forwards is None:
-        yield BoundOutcome(BANDWIDTH, "undecided", Message("audit.no_forward_rate"))
-        return
-    yield _check_traffic(claim, *forwards, peak, noise)
+        yield _unbound("audit.no_bytes")
+    elif peak is None or text is None:
+        yield _unbound("audit.unknown_device" if claim.device else "audit.no_device", device=claim.device)
+    elif (forwards := _forward_rate(claim)) is None:
+        yield _unbound("audit.no_forward_rate")
+    else:
+        yield _check_traffic(claim, *forwards, peak, text, noise)
 
 
-def _check_traffic(claim: Claim, rate: Range, tau: float, peak: _Peak, noise: float) -> BoundOutcome:
+def _unbound(code: str, **values: Value) -> BoundOutcome:
+    return BoundOutcome(BANDWIDTH, "undecided", Message(code, **values))
+
+
+def _check_traffic(claim: Claim, rate: Range, tau: float, peak: Range, text: Message, noise: float) -> BoundOutcome:
     exact = printed(claim, "bytes_per_token")
     size = exact or printed(claim, "size_bytes")
     assert size is not None
@@ -322,38 +313,35 @@ def _check_traffic(claim: Claim, rate: Range, tau: float, peak: _Peak, noise: fl
     traffic = Message(code, size_gb=gb, rate=rate.value, tau=tau, gb_per_s=nominal / 1e9)
     mixture = claim.experts > 0 if claim.experts is not None else claim.mixture
     if exact is None and mixture:
-        return BoundOutcome(BANDWIDTH, "undecided", Message("audit.mixture_file", size_gb=gb))
+        return _unbound("audit.mixture_file", size_gb=gb)
     if size.high < CACHED_BYTES:
-        return BoundOutcome(BANDWIDTH, "undecided", Message("audit.cached", size_gb=gb))
+        return _unbound("audit.cached", size_gb=gb)
     if least > peak.high * (1 + noise):
         if exact is None and mixture is None:
-            line = Message("audit.unless_mixture", traffic=traffic, peak=peak.text)
-            return BoundOutcome(BANDWIDTH, "undecided", line)
-        weights = Message("audit.needs_weights", needed_gb=gb * peak.high / nominal, size_gb=gb)
-        rests_on = (_memory(nominal, peak), Assumption(name="weights", needs=weights))
-        return BoundOutcome(BANDWIDTH, "broken", Message("audit.above", left=traffic, right=peak.text), rests_on)
+            return _unbound("audit.unless_mixture", traffic=traffic, peak=text)
+        weights = assumed("weights", "audit.needs_weights", needed_gb=gb * peak.high / nominal, size_gb=gb)
+        line = Message("audit.above", left=traffic, right=text)
+        return BoundOutcome(BANDWIDTH, "broken", line, (*_memory(nominal, peak), weights))
     if nominal > peak.low:
         code = "audit.near_peak" if peak.low == peak.high else "audit.near_one_of_peaks"
-        return BoundOutcome(BANDWIDTH, "undecided", Message(code, traffic=traffic, peak=peak.text))
-    return BoundOutcome(BANDWIDTH, "holds", Message("audit.within", left=traffic, right=peak.text))
+        return _unbound(code, traffic=traffic, peak=text)
+    return BoundOutcome(BANDWIDTH, "holds", Message("audit.within", left=traffic, right=text))
 
 
-def _memory(speed: float, peak: _Peak) -> Assumption:
-    needs = Message("audit.needs_memory", gb_per_s=speed / 1e9, peak=peak.high / 1e9)
-    return Assumption(name="bandwidth", needs=needs)
+def _memory(speed: float, peak: Range) -> tuple[Assumption, ...]:
+    return (assumed("bandwidth", "audit.needs_memory", gb_per_s=speed / 1e9, peak=peak.high / 1e9),)
 
 
 def _forward_rate(claim: Claim) -> tuple[Range, float] | None:
     """Target forwards per second as a rate of one sequence and tokens per forward: the most demanding pair known."""
     found: list[tuple[Range, float]] = []
-    baseline = printed(claim, "baseline_rate")
     alone = (claim.concurrency or 1) <= 1
-    if baseline is not None and alone:
+    baseline, interval = printed(claim, "baseline_rate") if alone else None, printed(claim, "token_interval_ms")
+    if baseline is not None:
         found.append((baseline, 1.0))
     rate = printed(claim, "decode_rate") if alone and claim.window != "with prompt" else None
-    interval = printed(claim, "token_interval_ms")
     if interval is not None:
-        rate = Range(1e3 / interval.high, 1e3 / interval.value, 1e3 / interval.low)
+        rate = ONE.over(interval).by(1e3)
     if rate is not None:
         if claim.is_baseline or not claim.speculates:
             found.append((rate, 1.0))
@@ -362,15 +350,16 @@ def _forward_rate(claim: Claim) -> tuple[Range, float] | None:
     return max(found, key=lambda pair: pair[0].low / pair[1], default=None)
 
 
-def _peak(claim: Claim) -> _Peak | None:
+def _peak(claim: Claim) -> tuple[Range, Message] | None:
+    """Bytes per second that the memory gives at most, and what is said of it."""
     said = printed(claim, "bandwidth_bytes_per_s")
     if said is not None:
         code = "audit.peak_of" if claim.device else "audit.peak"
-        return _Peak(said.low, said.high, Message(code, gb_per_s=said.value / 1e9, device=claim.device))
+        return said, Message(code, gb_per_s=said.value / 1e9, device=claim.device)
     known = catalogue.peak(claim.device) if claim.device else None
     if known is None:
         return None
     code = "audit.peak" if known.low == known.high else "audit.peaks"
     speeds = Message(code, low=known.low / 1e9, gb_per_s=known.high / 1e9)
     code = "audit.catalogued" if known.verified else "audit.catalogued_unverified"
-    return _Peak(known.low, known.high, Message(code, speeds=speeds, names=known.names))
+    return Range(known.low, known.low, known.high), Message(code, speeds=speeds, names=known.names)

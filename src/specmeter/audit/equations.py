@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from specmeter.audit.claim import Claim, Range, family_of, joined, length_binds, may_be_tree, printed
+from specmeter.audit.claim import ONE, Claim, Range, family_of, joined, length_binds, may_be_tree, printed
 from specmeter.messages import Message, Value
 
 
@@ -162,7 +162,7 @@ def equations(
     if not baseline:
         yield from _of_speedup(row, speedup_of, elsewhere, busy)
     elif (speedup := row.get("speedup")) is not None:
-        yield row.equation("speedup-of-baseline", speedup, _ONE, "speedup")
+        yield row.equation("speedup-of-baseline", speedup, ONE, "speedup")
 
 
 def equations_of(claim: Claim) -> tuple[Equation, ...]:
@@ -199,17 +199,8 @@ def window_of(claim: Claim) -> str:
 
 _NUMBERS = (
     *("decode_rate", "token_ms", "predicted_n", "predicted_ms", "wall_ms", "prompt_n", "prompt_ms", "step_ms"),
-    *(
-        "baseline_rate",
-        "baseline_predicted_ms",
-        "baseline_wall_ms",
-        "speedup",
-        "concurrency",
-        "gamma",
-        "acceptance",
-        "tau",
-    ),
-    *("drafted", "accepted", "steps", "target_forwards"),
+    *("baseline_rate", "baseline_predicted_ms", "baseline_wall_ms", "speedup", "concurrency"),
+    *("gamma", "acceptance", "tau", "drafted", "accepted", "steps", "target_forwards"),
 )
 
 
@@ -234,7 +225,6 @@ class _Row:
         return [count, count.plus(-self.runs)] if count.low > self.runs else [count]
 
 
-_ONE = Range(1.0, 1.0, 1.0)
 _MAY_BE_ZERO = frozenset({"accepted", "acceptance", "gamma", "prompt_n"})
 _SERVED = 1.6
 """Factor above the rate of its time per token from which on a rate is that of several requests, if nothing says so."""
@@ -255,7 +245,7 @@ def _of_rate(row: _Row, field: str, each_field: str, busy: bool) -> Iterator[Equ
     rate, each, load = row.get(field), row.get(each_field), row.get("concurrency")
     if rate is None or each is None:
         return
-    made, fields, term = _per_s(_ONE, each), (field, each_field), each.value
+    made, fields, term = _per_s(ONE, each), (field, each_field), each.value
     if busy and load is not None:
         yield row.equation("rate-of-load", rate, made.by(load), *fields, "concurrency", each=term)
     elif not busy and (load is not None or rate.low < _SERVED * made.high):
@@ -277,9 +267,9 @@ def _of_time(row: _Row, busy: bool, window: str) -> Iterator[Equation]:
         ways += [(count, decode) for count in counts]
     whole = [wall] if wall is not None and (open_window or window == "with prompt") else []
     if decode is not None and prompt_ms is not None and open_window:
-        whole.append(decode.sum(prompt_ms))
+        whole.append(decode.plus(prompt_ms))
     for time in whole:
-        ways += [(it, time) for it in (*counts[:1], *([counts[0].sum(prompt_n)] if counts and prompt_n else []))]
+        ways += [(it, time) for it in (*counts[:1], *([counts[0].plus(prompt_n)] if counts and prompt_n else []))]
     if decode is None and wall is not None and prompt_ms is not None and wall.low > prompt_ms.high and open_window:
         left = Range(wall.low - prompt_ms.high, wall.value - prompt_ms.value, wall.high - prompt_ms.low)
         ways += [(count, left) for count in counts[:1]]
@@ -303,7 +293,7 @@ def _of_run(row: _Row) -> Iterator[Equation]:
     rate, accepted, drafted, gamma, wall = (row.get(it) for it in fields)
     if rate is None or accepted is None or drafted is None or gamma is None or wall is None or not gamma.value:
         return
-    yield row.equation("rate-of-counts", rate, _per_s(accepted.sum(drafted.over(gamma)), wall), *fields)
+    yield row.equation("rate-of-counts", rate, _per_s(accepted.plus(drafted.over(gamma)), wall), *fields)
 
 
 def _of_counts(row: _Row) -> Iterator[Equation]:
@@ -327,7 +317,7 @@ def _of_counts(row: _Row) -> Iterator[Equation]:
 
 
 def _of_steps(row: _Row, baseline: bool) -> Iterator[Equation]:
-    rate, tau = row.get("decode_rate"), row.get("tau") or (_ONE if baseline else None)
+    rate, tau = row.get("decode_rate"), row.get("tau") or (ONE if baseline else None)
     for field in ("step_ms", "steps_per_s"):
         if rate is not None and tau is not None and (step := row.get(field)) is not None:
             made = _per_s(tau, step) if field == "step_ms" else tau.by(step)
@@ -368,7 +358,7 @@ def _of_positions(row: _Row, positions: Sequence[Range]) -> Iterator[Equation]:
         if found.holds or gamma is not None or tau.high < found.right.low:  # else further positions are not printed
             yield found
     if share is not None and gamma is not None:
-        made = total.times(1 / len(positions))
+        made = total.by(1 / len(positions))
         yield row.equation("acceptance-of-positions", share, made, "acceptance", "positions")
 
 
@@ -377,8 +367,8 @@ def _with_runs(row: _Row) -> _Row:
     prompt, count, known = row.get("prompt_ms"), row.get("predicted_n"), dict(row.known)
     for side, rate in (("", "decode_rate"), ("baseline_", "baseline_rate")):
         if prompt is not None and count is not None and rate in known and f"{side}wall_ms" not in known:
-            decode = known.get(f"{side}predicted_ms") or count.over(known[rate]).times(1e3)
-            known[f"{side}wall_ms"] = prompt.sum(decode)
+            decode = known.get(f"{side}predicted_ms") or count.over(known[rate]).by(1e3)
+            known[f"{side}wall_ms"] = prompt.plus(decode)
     return _Row(known, row.averaged, row.runs)
 
 
@@ -423,4 +413,4 @@ def _of_speedup(row: _Row, speedup_of: str, elsewhere: str, busy: bool) -> Itera
 
 def _per_s(count: Range, ms: Range) -> Range:
     """Counts over times in ms, per second."""
-    return count.over(ms).times(1e3)
+    return count.over(ms).by(1e3)

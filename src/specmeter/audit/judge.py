@@ -17,7 +17,6 @@ nothing compares decoding without speculation with itself: its speedup is noise,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specmeter.audit.across import USUAL, noise_of_row
@@ -50,75 +49,26 @@ if TYPE_CHECKING:
 # --- the bounds -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Bound:
-    """One bound."""
-
-    name: str
-    """By the names of the checks."""
-    forbids: str
-    assumes: tuple[str, ...] = ()
-    """Names of assumptions; empty: arithmetic."""
-    exact_where: str = ""
-    """When a bound that has assumptions needs none of them."""
-
-
-BOUNDS = (
-    Bound("synthetic-on", "a speedup measured with simulated acceptance"),
-    Bound("target-decode-failed", "a rate, if more than 1% of the target's verifications failed"),
-    Bound(
-        "conservation",
-        "counts that do not add up: more accepted than drafted, more tokens than forward passes can give",
-        assumes=("one-request", "last-draft", "one-method", "pooled"),
-        exact_where="the row is one run or states its concurrency, and always for counts of draft tokens",
+BOUNDS: dict[str, tuple[str, ...]] = {
+    "synthetic-on": (),
+    "target-decode-failed": (),
+    "conservation": ("one-request", "last-draft", "one-method", "pooled"),
+    "speedup-not-its-rates": ("one-window", "pooled", "baseline"),
+    "window-mismatch": ("one-request", "one-window", "pooled"),
+    "tau-not-its-acceptance": ("acceptance", "pooled"),
+    "speedup-above-tau": ("forward", "pooled", "acceptance", "one-method", "same-load", "baseline"),
+    "draft-time-bound": ("draft-rate",),
+    "speedup-above-cost-bound": (
+        *("forward", "pooled", "acceptance", "full-length", "in-turn", "draft-rate", "one-method", "same-load"),
+        "baseline",
     ),
-    Bound(
-        "speedup-not-its-rates",
-        "a printed speedup that is not the ratio of the row's rates",
-        assumes=("one-window", "pooled", "baseline"),
-        exact_where="the row is one run, or is off by more than 1.5 times without being a mean",
-    ),
-    Bound(
-        "window-mismatch",
-        "a rate that is not the row's tokens over its time",
-        assumes=("one-request", "one-window", "pooled"),
-        exact_where="the row is one run",
-    ),
-    Bound("tau-not-its-acceptance", "tau > 1 + acceptance x gamma, if drafts are chains",
-        assumes=("acceptance", "pooled")),
-    Bound("speedup-above-tau", "speedup > tau",
-        assumes=("forward", "pooled", "acceptance", "one-method", "same-load", "baseline")),
-    Bound("draft-time-bound", "drafting alone takes longer than the run", assumes=("draft-rate",)),
-    Bound("speedup-above-cost-bound", "speedup > tau / (1 + gamma x draft cost), costs in forward passes of the target",
-        assumes=("forward", "pooled", "acceptance", "full-length", "in-turn", "draft-rate", "one-method", "same-load",
-                 "baseline")),
-    Bound("bandwidth-bound", "weights read faster than the memory's peak", assumes=("bandwidth", "weights")),
-)  # fmt: skip
-"""The strongest first: what needs the fewest assumptions decides."""
-
-STRENGTH = tuple(bound.name for bound in BOUNDS)
-
-
-ASSUMPTIONS = {
-    "forward": (
-        "CPUs with Q8_0 weights: rows that need 0.5 or more are undecided there. "
-        "`--cheapest-forward` sets your own measurement"
-    ),
-    "pooled": "means, which exceed tau by up to 18% (undecided if the heading says mean)",
-    "acceptance": "shares of the output, and trees (Medusa, EAGLE)",
-    "full-length": "drafting that stops early (`p_min`) or adapts its length",
-    "in-turn": "PEARL, AMUSD and other methods that draft in parallel",
-    "draft-rate": "draft models measured elsewhere, or drafting several tokens per pass",
-    "baseline": "baselines of another program or machine",
-    "one-window": "means of rates, and end-to-end speedups next to decode rates",
-    "one-request": "servers under load",
-    "same-load": "servers whose users come and go",
-    "one-method": "two methods combined, if the numbers are of one",
-    "last-draft": "adaptive draft lengths that no name mentions",
-    "bandwidth": "weights in a cache, or in several memories",
-    "weights": "MoE models, which read only the active experts, and skipped layers",
+    "bandwidth-bound": ("bandwidth", "weights"),
 }
-"""Name -> where it is known to fail. What bounds take for granted is the message `assumption.NAME`."""
+"""Name -> names of the assumptions that it may rest on (messages `assumption.NAME`); none: arithmetic. The strongest
+first: what needs the fewest assumptions decides."""
+
+STRENGTH = tuple(BOUNDS)
+ASSUMPTIONS = tuple(dict.fromkeys(name for assumed in BOUNDS.values() for name in assumed))
 
 
 # --- the ruling -------------------------------------------------------------------------------------------------------

@@ -91,43 +91,33 @@ def read_claims(path: Path, format_name: str | None, options: TableOptions) -> t
     """
     refuse_binary(path)
     name = format_name or detect(path)
-    claims = read_table_file(path, options) if name == "table" else _read_format(path, name)
+    others = [_WRITTEN_BY_ANOTHER[name]] if name in _WRITTEN_BY_ANOTHER else []
     if format_name is None and name in LOGS:
-        claims = _or_table(claims, path, options)
-    return name, claims
+        others.append("table")  # a page with lines that were pasted from a log
+    return name, _claims(path, name, others, options)
 
 
-def _or_table(claims: Iterator[Claim], path: Path, options: TableOptions) -> Iterator[Claim]:
-    """The claims of a log; if it begins with none that could be read, those of the lines that were pasted from it."""
+def _claims(path: Path, name: str, others: Iterable[str], options: TableOptions) -> Iterator[Claim]:
+    """The claims of a file in that format; if it begins with none that could be read, those of the first other format
+    in which there is one. Raises `UsageError` where there are none."""
+    claims = _read_as(path, name, options)
     first = next(claims, None)
-    if first is None or first.problem is not None:
+    for other in others if first is None or first.problem is not None else ():
         try:
-            found = list(read_table_file(path, options))
+            found = list(_read_as(path, other, options))
         except UsageError:
-            found = []
+            continue
         if any(claim.problem is None for claim in found):
             yield from found
             return
+    if first is None and name != "table":
+        raise UsageError(f"{path}: contains no {name} result", fix="leave --format out, or use another format")
     yield from () if first is None else (first,)
     yield from claims
 
 
-def _read_format(path: Path, name: str) -> Iterator[Claim]:
-    """The claims of a file in that format; of a log that holds none, but one of a like format, those of that one.
-
-    Raises `UsageError` where there are none.
-    """
-    claims = importer(name).read(path)
-    first = next(claims, None)
-    if first is not None and first.problem is not None and name in _WRITTEN_BY_ANOTHER:
-        others = importer(_WRITTEN_BY_ANOTHER[name]).read(path)
-        other = next(others, None)
-        if other is not None and other.problem is None:
-            first, claims = other, others
-    if first is None:
-        raise UsageError(f"{path}: contains no {name} result", fix="leave --format out, or use another format")
-    yield first
-    yield from claims
+def _read_as(path: Path, name: str, options: TableOptions) -> Iterator[Claim]:
+    return read_table_file(path, options) if name == "table" else importer(name).read(path)
 
 
 def read_rows(rows: Iterable[Mapping[str, Any]], options: TableOptions) -> Iterator[Claim]:
@@ -170,11 +160,8 @@ class RowDefaults:
             rivals = tuple(tuple(self.complete(it) for it in rival) for rival in claim.rivals)
             claim = claim.model_copy(update={"rivals": rivals})
         plain = claim.method == "none"
-        missing = {
-            name: value
-            for name, value in self.values.items()
-            if getattr(claim, name) is None and not (plain and name in _OF_DRAFTING)
-        }
+        unsaid = (it for it in self.values if getattr(claim, it) is None and not (plain and it in _OF_DRAFTING))
+        missing = {name: self.values[name] for name in unsaid}
         if not missing:
             return claim
         rounding = claim.rounding | {name: half for name, half in self.rounding.items() if name in missing}
@@ -202,13 +189,13 @@ def row_defaults(
     the wrong unit."""
     given = RowDefaults()
     for name, option, text, units in (
-        ("baseline_rate", flag("baseline_rate"), baseline_rate, _RATES),
-        ("draft_rate", flag("draft_rate"), draft_rate, _RATES),
-        ("bandwidth_bytes_per_s", flag("bandwidth"), bandwidth, _SPEEDS),
-        ("bytes_per_token", flag("bytes_per_token"), bytes_per_token, _BYTES),
+        ("baseline_rate", "baseline_rate", baseline_rate, _RATES),
+        ("draft_rate", "draft_rate", draft_rate, _RATES),
+        ("bandwidth_bytes_per_s", "bandwidth", bandwidth, _SPEEDS),
+        ("bytes_per_token", "bytes_per_token", bytes_per_token, _BYTES),
     ):
         if text is not None:
-            given.values[name], given.rounding[name] = _number_of_option(option, text, units)
+            given.values[name], given.rounding[name] = _number_of_option(flag(option), text, units)
     if cheapest_forward is not None:
         if not 0 < cheapest_forward <= 1:  # nan passes through every comparison that refuses
             raise UsageError(

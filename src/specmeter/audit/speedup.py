@@ -13,10 +13,12 @@ from dataclasses import dataclass, replace
 
 from specmeter.audit.across import MAX_SPREAD
 from specmeter.audit.claim import (
+    ONE,
     Assumption,
     BoundOutcome,
     Claim,
     Range,
+    assumed,
     drafts_one_by_one,
     family_of,
     joined,
@@ -66,15 +68,15 @@ def check_ratio(claim: Claim, found: Iterable[Equation]) -> BoundOutcome | None:
     if (claim.concurrency or 1) > 1:
         return BoundOutcome(RATES, "undecided", it.line)
     spread = math.sqrt(math.log(it.gap))
-    rests_on = (Assumption(name="pooled", needs=Message("audit.needs_spread_of_speedups", times=math.exp(spread))),)
+    rests_on = (assumed("pooled", "audit.needs_spread_of_speedups", times=math.exp(spread)),)
     if claim.baseline_from is not None:
         wanted = (claim.decode_rate or 0) / (claim.speedup or 1)
-        needs = Message("audit.needs_baseline_rate", rate=wanted, baseline=claim.baseline_from)
-        rests_on = (Assumption(name="baseline", needs=needs), *rests_on)
+        plain = assumed("baseline", "audit.needs_baseline_rate", rate=wanted, baseline=claim.baseline_from)
+        rests_on = (plain, *rests_on)
     elif claim.runs == 1 or (it.gap > (UNLIKELY_RATIO if turned else WRONG_RATIO) and not means):
         rests_on = ()
     if it.law == "speedup-of-rates" and (prompt := _prompt_needed(claim, said.value, it.right.value)) is not None:
-        rests_on = (Assumption(name="one-window", needs=Message("audit.needs_prompts", times=prompt)), *rests_on)
+        rests_on = (assumed("one-window", "audit.needs_prompts", times=prompt), *rests_on)
     return BoundOutcome(RATES, "broken", it.line, rests_on)
 
 
@@ -109,12 +111,10 @@ def most_tau(claim: Claim) -> Limit | None:
         found.append(_tau(decoded / forwards, "audit.tau.fewest_forwards", decoded=decoded, forwards=forwards))
     said = printed(claim, "tau")
     if said is not None:
-        found.append(Limit(said.high, Message("audit.tau.printed", tau=said.high), said.high, ("tau",)))
+        found.append(_tau(said.high, "audit.tau.printed", "tau"))
     found += _from_share(claim, said)
-    if claim.gamma is not None and not found:
-        if not length_binds(claim):
-            return None
-        return replace(_tau(1.0 + claim.gamma, "audit.tau.gamma", gamma=claim.gamma), weak=claim.gamma > 0)
+    if not found and (gamma := _longest(claim)) is not None:
+        return replace(_tau(1.0 + gamma, "audit.tau.gamma", gamma=gamma), weak=gamma > 0)
     return min(found, key=lambda limit: limit.value, default=None)
 
 
@@ -129,23 +129,21 @@ def _from_share(claim: Claim, said: Range | None) -> list[Limit]:
     if share is None or share.low > 1:
         return []
     if claim.acceptance_of == "output" and claim.accepted is None:
-        return [_tau_of_share(1 / (1 - share.high), "audit.tau.output", share=share.high)] if share.high < 1 else []
+        return (
+            [_tau(1 / (1 - share.high), "audit.tau.output", "acceptance", share=share.high)] if share.high < 1 else []
+        )
     if claim.gamma is None or not length_binds(claim) or may_be_tree(claim):
         return []
     value = bounds.tau_from_acceptance(min(1.0, share.high), claim.gamma)
     # A printed tau above this speaks another language of acceptance (per position, of a tree): then only tau holds.
     if said is not None and said.low > value:
         return []
-    return [_tau_of_share(value, "audit.tau.share", share=share.high, gamma=claim.gamma)]
+    return [_tau(value, "audit.tau.share", "acceptance", share=share.high, gamma=claim.gamma)]
 
 
-def _tau(value: float, code: str, **made_of: Value) -> Limit:
+def _tau(value: float, code: str, *fields: str, **made_of: Value) -> Limit:
     value = max(1.0, value)
-    return Limit(value, Message(code, tau=value, **made_of), value)
-
-
-def _tau_of_share(value: float, code: str, **made_of: Value) -> Limit:
-    return replace(_tau(value, code, **made_of), fields=("acceptance",))
+    return Limit(value, Message(code, tau=value, **made_of), value, fields)
 
 
 def acceptance_range(claim: Claim) -> Range | None:
@@ -168,9 +166,9 @@ def check_share(claim: Claim) -> BoundOutcome | None:
         return None
     if "acceptance" in claim.averaged and tau.low <= most * MEAN_OF_ACCEPTANCE:
         return BoundOutcome(SHARE, "doubtful", Message("audit.but_mean_of_acceptance", line=line))
-    pooled = Message("audit.needs_acceptance", acceptance=(tau.low - 1) / claim.gamma, printed=share.value)
-    other = Assumption(name="acceptance", needs=Message("audit.needs_other_acceptance"))
-    return BoundOutcome(SHARE, "broken", line, (Assumption(name="pooled", needs=pooled), other))
+    needed = (tau.low - 1) / claim.gamma
+    pooled = assumed("pooled", "audit.needs_acceptance", acceptance=needed, printed=share.value)
+    return BoundOutcome(SHARE, "broken", line, (pooled, assumed("acceptance", "audit.needs_other_acceptance")))
 
 
 def check_tau(claim: Claim, noise: float) -> BoundOutcome | None:
@@ -240,7 +238,7 @@ def check_drafting_time(claim: Claim, noise: float) -> BoundOutcome | None:
     times = [time for field in ("predicted_ms", "wall_ms") if (time := printed(claim, field)) is not None]
     decode = printed(claim, "decode_rate")
     if decode is not None and claim.predicted_n and (not times or claim.runs != 1):
-        times.append(Range(1e3 / decode.high, 1e3 / decode.value, 1e3 / decode.low).times(claim.predicted_n))
+        times.append(ONE.over(decode).by(1e3 * claim.predicted_n))
     if not times:
         return None
     time = max(times, key=lambda time: time.high)
@@ -251,8 +249,8 @@ def check_drafting_time(claim: Claim, noise: float) -> BoundOutcome | None:
     line = Message("audit.above" if broken else "audit.within", left=drafting, right=run)
     if not broken:
         return BoundOutcome(TIME, "weak", line)
-    faster = Message("audit.needs_faster_draft", times=least / time.high)
-    return BoundOutcome(TIME, "broken", line, (Assumption(name="draft-rate", needs=faster),))
+    faster = assumed("draft-rate", "audit.needs_faster_draft", times=least / time.high)
+    return BoundOutcome(TIME, "broken", line, (faster,))
 
 
 def draft_cost(claim: Claim) -> Range | None:
@@ -262,11 +260,10 @@ def draft_cost(claim: Claim) -> Range | None:
     """
     ratio = printed(claim, "speed_ratio")
     if ratio is not None:
-        return Range(1 / ratio.high, 1 / ratio.value, 1 / ratio.low)
+        return ONE.over(ratio)
     if (claim.concurrency or 1) > 1:
         return None
-    draft = printed(claim, "draft_rate")
-    target = printed(claim, "baseline_rate")
+    draft, target = printed(claim, "draft_rate"), printed(claim, "baseline_rate")
     if target is None:
         decode, said = printed(claim, "decode_rate"), printed(claim, "speedup")
         target = None if decode is None or said is None else decode.over(said)
@@ -274,9 +271,13 @@ def draft_cost(claim: Claim) -> Range | None:
 
 
 def _cost_limit(claim: Claim, cost: Range) -> Limit | None:
-    m = claim.cheapest_forward or 1.0
-    costs = {"m": m, "c": cost.low}
-    decoded = claim.decoded_tokens
+    m, c, gamma, decoded = claim.cheapest_forward or 1.0, cost.low, claim.gamma, claim.decoded_tokens
+
+    def limit(code: str, value: float, tau: float, drafted: float, /, *fields: str, **terms: Value) -> Limit:
+        text = Message(f"audit.cost.{code}", tau=tau, bound=value, m=m, c=c, **terms)
+        length = {"gamma": "full", "any_gamma": "any"}.get(code, "")
+        return Limit(value, text, tau, fields, drafted, c, length=length, weak=length == "any")
+
     if claim.accepted is not None and claim.drafted is not None:
         forwards = None
         if decoded is not None:
@@ -286,28 +287,19 @@ def _cost_limit(claim: Claim, cost: Range) -> Limit | None:
             forwards, decoded = claim.steps, claim.steps + claim.accepted
         if forwards and decoded:
             tau, drafted = max(1.0, decoded / forwards), claim.drafted / forwards
-            value = bounds.cost_bound(tau, drafted, cost.low, m)
-            text = Message("audit.cost.counts", tau=tau, drafted=drafted, bound=value, **costs)
-            return Limit(value, text, tau, (), drafted, cost.low)
+            return limit("counts", bounds.cost_bound(tau, drafted, c, m), tau, drafted, drafted=drafted)
     share = acceptance_range(claim)
     if share is None or share.low > 1 or claim.acceptance_of == "output":
         return None
     most = min(1.0, share.high)
-    if claim.gamma is None:
-        value = max(1.0, most / cost.low)
-        text = Message("audit.cost.any_gamma", share=most, bound=value, **costs)
+    if gamma is None:
         # (1 + a g) / (1 + g c) lies between 1 and a / c; one draft per step stands for the length that is not known.
-        return (
-            Limit(value, text, 1 + most, ("acceptance",), 1.0, cost.low, any_length=True, weak=True) if m == 1 else None
-        )
-    tau = bounds.tau_from_acceptance(most, claim.gamma)
-    if not claim.p_min:
-        value = bounds.cost_bound(tau, claim.gamma, cost.low, m)
-        text = Message("audit.cost.gamma", tau=tau, gamma=claim.gamma, bound=value, **costs)
-        return Limit(value, text, tau, ("acceptance",), claim.gamma, cost.low, full_length=True)
-    value = bounds.cost_bound_any_length(most, claim.gamma, cost.low, m)
-    text = Message("audit.cost.up_to_gamma", tau=tau, gamma=claim.gamma, bound=value, **costs)
-    return Limit(value, text, tau, ("acceptance",), claim.gamma, cost.low)
+        return limit("any_gamma", max(1.0, most / c), 1 + most, 1.0, "acceptance", share=most) if m == 1 else None
+    tau = bounds.tau_from_acceptance(most, gamma)
+    if claim.p_min:
+        value = bounds.cost_bound_any_length(most, gamma, c, m)
+        return limit("up_to_gamma", value, tau, gamma, "acceptance", gamma=gamma)
+    return limit("gamma", bounds.cost_bound(tau, gamma, c, m), tau, gamma, "acceptance", gamma=gamma)
 
 
 def _compare(bound: str, claim: Claim, speedup: Range, limit: Limit, noise: float) -> BoundOutcome:
@@ -373,10 +365,8 @@ class Limit:
     """Tokens drafted per target forward."""
     cost: float = 0.0
     """Of one of them, in plain target forwards."""
-    full_length: bool = False
-    """Whether every draft was taken to have gamma tokens."""
-    any_length: bool = False
-    """Whether the draft length is not known, and the best was taken."""
+    length: str = ""
+    """`full`: every draft was taken to have gamma tokens; `any`: the length is not known, and the best was taken."""
     weak: bool = False
     """Whether nearly anything would obey it."""
 
@@ -388,10 +378,9 @@ def needs(claim: Claim, speedup: float, limit: Limit) -> Iterator[Assumption]:
     if cheapest > 0:
         m = claim.cheapest_forward
         measured = "" if m is None else Message("audit.measured", share=m)
-        forward = Message("audit.needs_forward", forward=_forward(claim, cheapest), measured=measured)
-        yield Assumption(name="forward", needs=forward)
+        yield assumed("forward", "audit.needs_forward", forward=_forward(claim, cheapest), measured=measured)
     if drafting and speedup * max(claim.cheapest_forward or 1.0, drafting) <= limit.tau:
-        yield Assumption(name="in-turn", needs=Message("audit.needs_overlap"))
+        yield assumed("in-turn", "audit.needs_overlap")
     if drafting:
         yield from _cheaper_drafts(claim, speedup, limit)
     wanted = speedup * ((claim.cheapest_forward or 1.0) + drafting)
@@ -402,17 +391,16 @@ def needs(claim: Claim, speedup: float, limit: Limit) -> Iterator[Assumption]:
         of_output = 1 / (1 - said)
         longest = math.inf if claim.gamma is None or not length_binds(claim) else 1 + claim.gamma
         if min(of_output, longest) >= wanted:
-            yield Assumption(name="acceptance", needs=Message("audit.needs_share_of_output", tau=of_output))
+            yield assumed("acceptance", "audit.needs_share_of_output", tau=of_output)
     if joined(claim):
-        yield Assumption(name="one-method", needs=Message("audit.needs_other_method", tau=wanted))
+        yield assumed("one-method", "audit.needs_other_method", tau=wanted)
     if (claim.concurrency or 1) > 1:
-        yield Assumption(name="same-load", needs=Message("audit.needs_fuller_batches", requests=claim.concurrency))
+        yield assumed("same-load", "audit.needs_fuller_batches", requests=claim.concurrency)
     factor = speedup / limit.value
     if claim.speedup is not None and (claim.baseline_rate is None or claim.baseline_from is not None):
-        yield Assumption(name="baseline", needs=Message("audit.needs_faster_plain", times=factor))
+        yield assumed("baseline", "audit.needs_faster_plain", times=factor)
     elif (where := claim.baseline_from or claim.baseline_device) is not None:
-        faster = Message("audit.needs_faster_baseline", times=factor, baseline=where)
-        yield Assumption(name="baseline", needs=faster)
+        yield assumed("baseline", "audit.needs_faster_baseline", times=factor, baseline=where)
 
 
 def _forward(claim: Claim, share: float) -> Message:
@@ -425,29 +413,27 @@ def _cheaper_drafts(claim: Claim, speedup: float, limit: Limit) -> Iterator[Assu
     """With g drafts of cost c per step, tau / S is the time left for drafting and verifying, in plain forwards."""
     each = (limit.tau - 1) / limit.drafted
     left = limit.tau / speedup - (claim.cheapest_forward or 1.0)
-    if limit.any_length and each > 0:
-        cheaper = Message("audit.needs_faster_draft", times=limit.cost * speedup / each)
+    if limit.length == "any" and each > 0:
+        yield assumed("draft-rate", "audit.needs_faster_draft", times=limit.cost * speedup / each)
     elif left > 0:
-        cheaper = Message("audit.needs_faster_draft", times=limit.drafted * limit.cost / left)
+        yield assumed("draft-rate", "audit.needs_faster_draft", times=limit.drafted * limit.cost / left)
     else:
-        cheaper = Message("audit.needs_free_drafts", forward=_forward(claim, limit.tau / speedup))
-    yield Assumption(name="draft-rate", needs=cheaper)
+        yield assumed("draft-rate", "audit.needs_free_drafts", forward=_forward(claim, limit.tau / speedup))
     # (1 + a g) / (1 + g c) >= S, solved for g; above S = 1 more drafts help only where each gives more than it costs.
     spare = speedup * limit.cost - each
-    if limit.full_length and speedup < 1 and spare > 0:
-        shorter = Message("audit.needs_shorter_drafts", length=(1 - speedup) / spare, gamma=claim.gamma)
-        yield Assumption(name="full-length", needs=shorter)
+    if limit.length == "full" and speedup < 1 and spare > 0:
+        length = (1 - speedup) / spare
+        yield assumed("full-length", "audit.needs_shorter_drafts", length=length, gamma=claim.gamma)
 
 
 def _other_means(claim: Claim, speedup: float, wanted: float, limit: Limit) -> Iterator[Assumption]:
     said, gamma = claim.acceptance, claim.gamma
     if "acceptance" in limit.fields and said is not None:
-        pooled = speedup * limit.cost if limit.any_length else (wanted - 1) / (gamma or 1)
+        pooled = speedup * limit.cost if limit.length == "any" else (wanted - 1) / (gamma or 1)
         if pooled <= 1:
-            needs = Message("audit.needs_acceptance", acceptance=pooled, printed=said)
-            yield Assumption(name="pooled", needs=needs)
+            yield assumed("pooled", "audit.needs_acceptance", acceptance=pooled, printed=said)
     elif gamma is None or wanted <= 1 + gamma:
-        yield Assumption(name="pooled", needs=Message("audit.needs_pooled_tau", tau=wanted, printed=limit.tau))
+        yield assumed("pooled", "audit.needs_pooled_tau", tau=wanted, printed=limit.tau)
 
 
 def one_pool(claim: Claim, limit: Limit) -> bool:
@@ -460,12 +446,7 @@ def explained(claim: Claim, speedup: float, limit: Limit) -> Message | None:
     """Why a speedup above a limit says nothing, where the source itself gives the reason."""
     factor = speedup / limit.value
     cheapest = bounds.cheapest_forward_needed(speedup, limit.tau, limit.drafted * limit.cost)
-    if (
-        claim.cheapest_forward is None
-        and cheapest >= bounds.CHEAP_FORWARD
-        and claim.device
-        and _CPU.search(claim.device)
-    ):
+    if claim.cheapest_forward is None and cheapest >= bounds.CHEAP_FORWARD and _CPU.search(claim.device or ""):
         return Message("audit.cheap_forward", share=_as_share(cheapest))
     averaged = set(claim.averaged)
     if one_pool(claim, limit):
