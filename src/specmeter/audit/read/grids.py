@@ -109,7 +109,7 @@ def _unmarked(text: str, page: list[str], path: Path) -> list[Grid]:
         json_grids.read_json(text, path)
     found = list(pasted)
     whole = left = _counted([clean(line, MAX_TEXT) for line in page[:_MOST_COUNTED]])
-    for layout in (lines.gaps, lines.pairs):
+    for layout in (lines.items, lines.gaps, lines.pairs):
         tables = layout(page)
         told = _built(tables, path)
         cells = _counted([it for grid in told for row in grid.rows[:_MOST_COUNTED] for it in row if is_number(it)])
@@ -270,6 +270,9 @@ def _pasted_csv(page: list[str], path: Path) -> Iterator[Table]:
                 continue
             rows = [cells for _, cells in table.rows[1:_MOST_COUNTED]]
             numeric = sum(any(map(is_number, cells)) for cells in rows)
+            head = table.rows[0][1]
+            if any(cell.endswith((":", "：", ".")) for cell in head):
+                continue  # the first line of a letter
             if 2 * numeric >= len(rows) and not any(len(cell.split()) > 12 for cells in rows for cell in cells):
                 table.context = "\n".join(page[:first])[-_CONTEXT:].strip()
                 yield table
