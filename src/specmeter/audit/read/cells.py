@@ -1,7 +1,4 @@
-"""A cell -> the numbers in it, each with its unit, the words near it and what its rounding leaves open.
-
-Nothing here knows what a number means: that is for the words around it to say.
-"""
+"""A cell -> the numbers in it, each with its unit, the words near it and what its rounding leaves open."""
 
 from __future__ import annotations
 
