@@ -27,8 +27,9 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
 
-from specmeter.audit.read.grids import Grid
-from specmeter.audit.read.meaning import Facts, Page, Rule, allowed, evidence, load, streams_of, tally
+from specmeter.audit.read.grid import Grid
+from specmeter.audit.read.meaning import Facts, Page, allowed, evidence, streams_of, tally
+from specmeter.audit.read.words import Rule, load
 
 ROOT = Path(__file__).resolve().parent.parent
 LABELS = ROOT / "tests/data/audit/columns.tsv"

@@ -44,28 +44,19 @@ _OTHER_RUNS = (assumed("pooled", "audit.needs_other_runs"),)
 
 def check_failed_forwards(claim: Claim) -> BoundOutcome | None:
     """Whether the target's verifications succeeded; None where none is known to have failed."""
-    failed = claim.failed_forwards
+    failed, decoded = claim.failed_forwards, claim.decoded_tokens
     if not failed:
         return None
-    attempts = _attempts(claim, failed)
-    if attempts is None:
+    succeeded = claim.target_forwards
+    least = claim.steps or (-(-claim.drafted // claim.gamma) if claim.drafted and claim.gamma else None)
+    if least is None and decoded is not None and claim.accepted is not None:
+        least = decoded - claim.accepted
+    if succeeded is None and least is None:
         return BoundOutcome(FAILED, "doubtful", Message("audit.failed", failed=failed))
-    done = attempts - failed
-    share = Message("audit.failed_of", failed=failed, attempts=attempts, done=done, share=1 - failed / attempts)
-    return BoundOutcome(FAILED, "broken" if failed > FEW_FAILURES * attempts else "doubtful", share)
-
-
-def _attempts(claim: Claim, failed: int) -> int | None:
-    if claim.target_forwards is not None:
-        return claim.target_forwards + failed
-    if claim.steps:
-        return max(claim.steps, failed)
-    if claim.drafted and claim.gamma:
-        return max(-(-claim.drafted // claim.gamma), failed)
-    decoded = claim.decoded_tokens
-    if decoded is not None and claim.accepted is not None:
-        return max(decoded - claim.accepted, failed)
-    return None
+    attempts = succeeded + failed if succeeded is not None else max(least or 0, failed)
+    counts = {"failed": failed, "attempts": attempts, "done": attempts - failed}
+    line = Message("audit.failed_of", **counts, share=1 - failed / attempts)
+    return BoundOutcome(FAILED, "broken" if failed > FEW_FAILURES * attempts else "doubtful", line)
 
 
 def check_conservation(claim: Claim) -> Iterator[BoundOutcome]:
@@ -143,11 +134,11 @@ def _law(claim: Claim) -> Iterator[BoundOutcome]:
     if excess > min(cut, usual):
         each = {"least": math.ceil(excess / runs), "mean": math.ceil(min(cut, usual) / runs)}
         yield _broken(line, () if excess > cut else (assumed("last-draft", "audit.needs_last_draft", **each),))
-    elif forwards is None and claim.runs is None and 2 * (cut_off := math.ceil(excess / longest)) > max(2, runs):
+    elif forwards is not None:
+        return
+    elif claim.runs is None and 2 * (cut_off := math.ceil(excess / longest)) > max(2, runs):
         yield _broken(line, (assumed("last-draft", "audit.needs_cut_drafts", least=cut_off, gamma=longest),))
-    elif (
-        forwards is None and claim.runs == 1 and gamma is None and excess > LONG_DRAFT and family_of(claim) != "lookup"
-    ):
+    elif claim.runs == 1 and gamma is None and excess > LONG_DRAFT and family_of(claim) != "lookup":
         yield _broken(line, (assumed("last-draft", "audit.needs_long_draft", least=excess),))
 
 

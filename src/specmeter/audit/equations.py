@@ -173,7 +173,7 @@ def equations_of(claim: Claim) -> tuple[Equation, ...]:
     half = claim.rounding.get("positions", 0.0)
     means = set(claim.averaged)
     if claim.window == "with prompt":  # benchmarks that time whole runs print the ratio of their means
-        means -= {"speedup", "decode_rate", "baseline_rate"}
+        means -= SPEEDS
     found = tuple(
         equations(
             known,
@@ -225,6 +225,7 @@ class _Row:
         return [count, count.plus(-self.runs)] if count.low > self.runs else [count]
 
 
+SPEEDS = frozenset({"speedup", "decode_rate", "baseline_rate"})
 _MAY_BE_ZERO = frozenset({"accepted", "acceptance", "gamma", "prompt_n"})
 _SERVED = 1.6
 """Factor above the rate of its time per token from which on a rate is that of several requests, if nothing says so."""
@@ -320,8 +321,7 @@ def _of_steps(row: _Row, baseline: bool) -> Iterator[Equation]:
     rate, tau = row.get("decode_rate"), row.get("tau") or (ONE if baseline else None)
     for field in ("step_ms", "steps_per_s"):
         if rate is not None and tau is not None and (step := row.get(field)) is not None:
-            made = _per_s(tau, step) if field == "step_ms" else tau.by(step)
-            each = step.value if field == "step_ms" else 1e3 / step.value
+            made, each = (_per_s(tau, step), step.value) if field == "step_ms" else (tau.by(step), 1e3 / step.value)
             yield row.equation("rate-of-steps", rate, made, "decode_rate", field, "tau", tau=tau.value, each=each)
 
 
@@ -338,10 +338,8 @@ def _of_shares(row: _Row) -> Iterator[Equation]:
     elif gamma is None and tau.low > 1 and share.low > 0:
         length = tau.plus(-1).over(share)
         if 1.5 < length.value < _LONGEST:
-            whole = round(length.value)
-            yield row.equation(
-                "length-is-whole", length, Range(whole, whole, whole), "tau", "acceptance", tau=tau.value
-            )
+            whole = ONE.by(round(length.value))
+            yield row.equation("length-is-whole", length, whole, "tau", "acceptance", tau=tau.value)
 
 
 def _of_positions(row: _Row, positions: Sequence[Range]) -> Iterator[Equation]:

@@ -7,9 +7,6 @@ Every bound (`BOUNDS`) for which the claim has data is tried, with each printed 
     possible      a bound that could have been broken was not, which does not mean true
     cannot tell   something is missing, and the ruling says what; or noise or a mean that is said to be one explains it
 
-A bound without assumptions is arithmetic or counting: what breaks it is impossible. A bound with assumptions makes a
-claim as wrong as the assumption that fails least.
-
 *Noise.* A speedup that exceeds a bound by less than the noise is not ruled, and a speedup within the noise of 1 is not
 a gain that would need an explanation. `specmeter.audit.across` finds the noise of a whole table. A row that drafted
 nothing compares decoding without speculation with itself: its speedup is noise, and never more than `cannot tell`.
@@ -19,31 +16,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from specmeter.audit import counters, speedup
 from specmeter.audit.across import USUAL, noise_of_row
 from specmeter.audit.claim import AuditVerdict, BoundOutcome, Claim, Ruling, may_be_tree, needed
-from specmeter.audit.counters import (
-    check_bandwidth,
-    check_conservation,
-    check_equations,
-    check_failed_forwards,
-    contradictions,
-    remarks,
-)
 from specmeter.audit.equations import Equation, equations_of
-from specmeter.audit.speedup import (
-    acceptance_range,
-    check_cost,
-    check_drafting_time,
-    check_ratio,
-    check_share,
-    check_tau,
-    most_tau,
-    speedup_range,
-)
 from specmeter.messages import Message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from specmeter.messages import Value
 
 
 # --- the bounds -------------------------------------------------------------------------------------------------------
@@ -86,7 +68,7 @@ def rule_claim(claim: Claim, *, noise: float = USUAL) -> Ruling:
     if claim.problem is not None:
         return Ruling(claim=claim, verdict="cannot tell", bound="unreadable", arithmetic=claim.problem)
     first = weakest = _rule(claim, noise_of_row(claim, noise))
-    for rival in _rivals(claim) if _weight(first) else ():
+    for rival in (*_without_own(claim), *claim.rivals) if _weight(first) else ():
         rulings = [_rule(it, noise_of_row(it, noise)) for it in rival]
         worst = max(rulings, key=_weight)
         if _weight(worst) < _weight(weakest):
@@ -100,13 +82,6 @@ def rule_claim(claim: Claim, *, noise: float = USUAL) -> Ruling:
 def _weight(ruling: Ruling) -> int:
     """How much a ruling refuses: 0 nothing, 1 numbers that contradict each other, 2 implausible, 3 impossible."""
     return {"impossible": 3, "implausible": 2}.get(ruling.verdict, 1 if ruling.contradictions else 0)
-
-
-def _rivals(claim: Claim) -> Iterator[tuple[Claim, ...]]:
-    """What other likely readings make of a row."""
-    if (drafts := _without_own(claim)) is not None:
-        yield (drafts,)
-    yield from claim.rivals
 
 
 def _noted(claim: Claim, rival: Claim, refused: Ruling) -> Claim:
@@ -125,17 +100,17 @@ _READ = (
 """Fields that are named if another reading of them wins."""
 
 
-def _without_own(claim: Claim) -> Claim | None:
+def _without_own(claim: Claim) -> tuple[tuple[Claim, ...], ...]:
     """More accepted than drafted may count the target's own token of each step; without it they may be fewer."""
     accepted, drafted, steps = claim.accepted, claim.drafted, claim.steps or claim.target_forwards
     if accepted is None or not drafted or not steps or not drafted < accepted <= drafted + steps or accepted < steps:
-        return None
+        return ()
     decoded = claim.decoded_tokens
     if decoded is not None and abs(accepted / decoded - 1) > FIRST_AND_LAST:
-        return None
+        return ()
     drafts = accepted - steps
     share = {} if claim.acceptance is None or claim.acceptance < 1 else {"acceptance": drafts / drafted}
-    return claim.model_copy(update={"accepted": drafts, **share})
+    return ((claim.model_copy(update={"accepted": drafts, **share}),),)
 
 
 FIRST_AND_LAST = 0.05
@@ -145,7 +120,7 @@ FIRST_AND_LAST = 0.05
 def _rule(claim: Claim, noise: float) -> Ruling:
     equations = equations_of(claim)
     outcomes = sorted(_outcomes(claim, equations, noise), key=lambda outcome: STRENGTH.index(outcome.bound))
-    against_itself = list(contradictions(claim, equations))
+    against_itself = list(counters.contradictions(claim, equations))
     verdict, decides = _decided(claim, outcomes, against_itself, noise)
     order = ("broken", "doubtful", "holds", "undecided", "weak")
     rest = sorted(
@@ -163,7 +138,7 @@ def _rule(claim: Claim, noise: float) -> Ruling:
         rests_on=decides.rests_on,
         also_broken=tuple(dict.fromkeys(also)),
         contradictions=tuple(it.line for it in against_itself),
-        others=(*others, *remarks(claim)),
+        others=(*others, *counters.remarks(claim)),
     )
 
 
@@ -187,72 +162,68 @@ def _decided(
 
 def _plain_against_plain(claim: Claim, noise: float) -> tuple[AuditVerdict, BoundOutcome] | None:
     """A speedup without drafts: noise, or two things that are not alike; None where there is no speedup."""
-    speedup = speedup_range(claim)
-    if speedup is None:
+    gain = speedup.speedup_range(claim)
+    if gain is None:
         return None
-    found = {"speedup": speedup.value, "noise": noise}
-    if speedup.low <= 1 + noise and speedup.high >= 1 / (1 + noise):
+    found = {"speedup": gain.value, "noise": noise}
+    if gain.low <= 1 + noise and gain.high >= 1 / (1 + noise):
         return "possible", BoundOutcome(NOTHING_DRAFTED, "holds", Message("audit.plain_alike", **found))
-    return "cannot tell", BoundOutcome(NOTHING_DRAFTED, "undecided", Message("audit.plain_unlike", **found))
+    return "cannot tell", _undecided(NOTHING_DRAFTED, "audit.plain_unlike", **found)
 
 
 def _outcomes(claim: Claim, found: Sequence[Equation], noise: float) -> Iterator[BoundOutcome]:
     if claim.synthetic and not claim.is_baseline:
         yield BoundOutcome("synthetic-on", "broken", Message("audit.synthetic"))
-    for outcome in (
-        check_failed_forwards(claim),
-        check_ratio(claim, found),
-        check_share(claim),
-        check_tau(claim, noise),
-        check_drafting_time(claim, noise),
-        check_cost(claim, noise),
-    ):
-        if outcome is not None:
-            yield outcome
-    yield from check_equations(claim, found)
-    yield from check_conservation(claim)
-    yield from check_bandwidth(claim, noise)
+    outcomes = (
+        *(counters.check_failed_forwards(claim), speedup.check_ratio(claim, found), speedup.check_share(claim)),
+        *(check(claim, noise) for check in (speedup.check_tau, speedup.check_drafting_time, speedup.check_cost)),
+    )
+    yield from (outcome for outcome in outcomes if outcome is not None)
+    yield from counters.check_equations(claim, found)
+    yield from counters.check_conservation(claim)
+    yield from counters.check_bandwidth(claim, noise)
 
 
 def _deciding(claim: Claim, outcomes: Sequence[BoundOutcome], noise: float) -> BoundOutcome | None:
     """The outcome that makes a claim possible: for a claimed gain, one that is about gains."""
-    held = [outcome for outcome in outcomes if outcome.result == "holds"]
-    speedup = speedup_range(claim)
-    if speedup is not None and speedup.low > 1 + noise and not claim.is_baseline:
-        held = [outcome for outcome in held if outcome.bound in {"speedup-above-tau", "speedup-above-cost-bound"}]
+    gain = speedup.speedup_range(claim)
+    gains = gain is not None and gain.low > 1 + noise and not claim.is_baseline
+    held = [it for it in outcomes if it.result == "holds" and (not gains or it.bound in _RELEVANCE[2:])]
     return max(held, key=lambda outcome: _RELEVANCE.index(outcome.bound), default=None)
 
 
 _RELEVANCE = ("conservation", "bandwidth-bound", "speedup-above-tau", "speedup-above-cost-bound")
-"""Of bounds that hold: the sharpest last."""
+"""Of bounds that hold: the sharpest last. The last two are about gains."""
 
 
 def _what_is_missing(claim: Claim, outcomes: Sequence[BoundOutcome]) -> BoundOutcome:
     """What would have to be known to say more, as the reason for saying nothing."""
-    memory = [outcome for outcome in outcomes if outcome.bound == "bandwidth-bound" and outcome.result == "undecided"]
-    if claim.drafted_nothing or not (claim.speculates or speedup_range(claim)):
+    if claim.drafted_nothing or not (claim.speculates or speedup.speedup_range(claim)):
         if claim.decode_rate is None and claim.token_interval_ms is None:
-            return BoundOutcome("bandwidth-bound", "undecided", Message("audit.no_decode_rate"))
-        nothing = BoundOutcome("bandwidth-bound", "undecided", Message("audit.nothing_to_compare"))
-        return memory[0] if memory else nothing
-    tau = [outcome for outcome in outcomes if outcome.bound == "speedup-above-tau"]
-    if tau:
-        line = tau[0].line
-        if tau[0].result == "weak":
-            tree = claim.acceptance is not None and may_be_tree(claim)
-            unread = [it for it in claim.notes if isinstance(it, Message) and it.code == "unread.above_whole"]
-            line = Message("audit.gamma_alone_of_tree" if tree else "audit.gamma_alone", line=line)
-            if unread and claim.acceptance is None:
-                line = Message("audit.gamma_alone_unread", line=tau[0].line, unread=unread[0])
-        return BoundOutcome("speedup-above-tau", "undecided", line)
-    code = "audit.no_speedup"
-    if acceptance_range(claim) is None and claim.tau is None:
-        code = "audit.no_speedup_no_acceptance"
-    elif claim.gamma is None and claim.tau is None:
-        code = "audit.no_speedup_no_gamma"
-    elif (limit := most_tau(claim)) is not None:
-        return BoundOutcome("speedup-above-tau", "undecided", Message("audit.no_speedup_yet", tau=limit.value))
-    return BoundOutcome("speedup-above-tau", "undecided", Message(code))
+            return _undecided("bandwidth-bound", "audit.no_decode_rate")
+        memory = (it for it in outcomes if it.bound == "bandwidth-bound" and it.result == "undecided")
+        return next(memory, _undecided("bandwidth-bound", "audit.nothing_to_compare"))
+    of_tau = next((it for it in outcomes if it.bound == "speedup-above-tau"), None)
+    if of_tau is not None and of_tau.result == "weak":
+        tree = claim.acceptance is not None and may_be_tree(claim)
+        unread = [it for it in claim.notes if isinstance(it, Message) and it.code == "unread.above_whole"]
+        if unread and claim.acceptance is None:
+            return _undecided("speedup-above-tau", "audit.gamma_alone_unread", line=of_tau.line, unread=unread[0])
+        code = "audit.gamma_alone_of_tree" if tree else "audit.gamma_alone"
+        return _undecided("speedup-above-tau", code, line=of_tau.line)
+    if of_tau is not None:
+        return BoundOutcome("speedup-above-tau", "undecided", of_tau.line)
+    if speedup.acceptance_range(claim) is None and claim.tau is None:
+        return _undecided("speedup-above-tau", "audit.no_speedup_no_acceptance")
+    if claim.gamma is None and claim.tau is None:
+        return _undecided("speedup-above-tau", "audit.no_speedup_no_gamma")
+    if (limit := speedup.most_tau(claim)) is not None:
+        return _undecided("speedup-above-tau", "audit.no_speedup_yet", tau=limit.value)
+    return _undecided("speedup-above-tau", "audit.no_speedup")
+
+
+def _undecided(bound: str, code: str, **values: Value) -> BoundOutcome:
+    return BoundOutcome(bound, "undecided", Message(code, **values))
 
 
 def in_words(verdict: AuditVerdict) -> Message:

@@ -21,8 +21,9 @@ from specmeter.audit.published import claims as published_claims
 from specmeter.audit.read.cells import numbers
 from specmeter.audit.read.document import Importer, read_head, refuse_binary
 from specmeter.audit.read.grids import grids
-from specmeter.audit.read.meaning import IGNORE, streams_of
+from specmeter.audit.read.meaning import streams_of
 from specmeter.audit.read.table import read_table, read_table_file
+from specmeter.audit.read.words import IGNORE
 from specmeter.errors import UsageError
 from specmeter.messages import Message
 from specmeter.theory.catalogue import devices as catalogue
@@ -197,14 +198,13 @@ def row_defaults(
             given.values[name], given.rounding[name] = _number_of_option(flag(option), text, units)
     if cheapest_forward is not None:
         if not 0 < cheapest_forward <= 1:  # nan passes through every comparison that refuses
-            raise UsageError(
-                f"{flag('cheapest_forward')} {cheapest_forward:g} not between 0 and 1", fix="give the ratio T(n) / T(1)"
-            )
+            option = flag("cheapest_forward")
+            raise UsageError(f"{option} {cheapest_forward:g} not between 0 and 1", fix="give the ratio T(n) / T(1)")
         given.values["cheapest_forward"] = cheapest_forward
     if gamma is not None:
         given.values["gamma"] = gamma
     if device is not None:
-        _known_device(device, flag)
+        _refuse_unknown(device, flag)
         given.values["device"] = device
     return given
 
@@ -242,11 +242,10 @@ def _number_of_option(
 _NUMBER_AND_UNIT = re.compile(r"\s*([-+~±.,\d ]*\d(?:e[+-]?\d{1,3})?\.?)\s*([a-zµ%/ ]*)", re.I | re.ASCII)
 
 
-def _known_device(name: str, flag: Callable[[str], str]) -> None:
+def _refuse_unknown(name: str, flag: Callable[[str], str]) -> None:
     if catalogue.peak(name) is not None:
         return
-    names = [device.name for device in catalogue.devices()]
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(name, [device.name for device in catalogue.devices()], n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise UsageError(
         f"{flag('device')} {name[:60]!r} is not in the catalogue of devices",
@@ -290,9 +289,7 @@ class Audit:
     def summary(self) -> Message:
         """Rulings by verdict, and columns of speeds that were not read."""
         notes = dict.fromkeys(note for ruling in self.rulings for note in ruling.claim.notes)
-        left = [
-            note.values["columns"] for note in notes if isinstance(note, Message) and note.code == "read.rates_left"
-        ]
+        left = (it.values["columns"] for it in notes if isinstance(it, Message) and it.code == "read.rates_left")
         unread = dict.fromkeys(str(name) for names in left if isinstance(names, (list, tuple)) for name in names)
         unread |= dict.fromkeys(it.name for it in self.columns if not it.is_read and it.is_speed)
         counted = tally(self.rulings)

@@ -26,7 +26,7 @@ from specmeter.audit.claim import (
     may_be_tree,
     printed,
 )
-from specmeter.audit.equations import Equation
+from specmeter.audit.equations import SPEEDS, Equation
 from specmeter.messages import Message, Value
 from specmeter.theory import bounds
 
@@ -61,7 +61,7 @@ def check_ratio(claim: Claim, found: Iterable[Equation]) -> BoundOutcome | None:
     it = next((it for it in found if it.law.startswith("speedup")), None)
     if it is None:
         return None
-    said, means = it.left, not _SPEEDS.isdisjoint(claim.averaged) and claim.window != "with prompt"
+    said, means = it.left, not SPEEDS.isdisjoint(claim.averaged) and claim.window != "with prompt"
     turned = said.low > 1 > it.right.high and not means  # a gain is printed where the rates show a loss
     if it.gap <= (SAME_RATIO if turned or claim.runs == 1 else UNLIKELY_RATIO):
         return None
@@ -80,9 +80,6 @@ def check_ratio(claim: Claim, found: Iterable[Equation]) -> BoundOutcome | None:
     return BoundOutcome(RATES, "broken", it.line, rests_on)
 
 
-_SPEEDS = frozenset({"speedup", "decode_rate", "baseline_rate"})
-
-
 def _prompt_needed(claim: Claim, said: float, rates: float) -> float | None:
     """Time of the prompt over that of decoding without speculation for which decode rates give the printed speedup end
     to end.
@@ -99,16 +96,15 @@ def _prompt_needed(claim: Claim, said: float, rates: float) -> float | None:
 def most_tau(claim: Claim) -> Limit | None:
     """Most tokens per target forward that anything in the claim permits, by the sharpest of its numbers."""
     found: list[Limit] = []
-    decoded = claim.decoded_tokens
-    if decoded is not None and claim.target_forwards and (claim.concurrency or 1) <= 1:
-        tau, counts = decoded / claim.target_forwards, {"decoded": decoded, "forwards": claim.target_forwards}
-        found.append(_tau(tau, "audit.tau.forwards", **counts))
+    decoded, forwards = claim.decoded_tokens, claim.target_forwards
+    if decoded is not None and forwards and (claim.concurrency or 1) <= 1:
+        found.append(_tau(decoded / forwards, "audit.tau.forwards", decoded=decoded, forwards=forwards))
     if claim.accepted is not None and claim.steps:
         tau = bounds.tau_from_counts(claim.accepted, claim.steps)
         found.append(_tau(tau, "audit.tau.steps", accepted=claim.accepted, steps=claim.steps))
     if decoded is not None and claim.accepted is not None:
-        forwards = bounds.fewest_forwards(decoded, claim.accepted, _longest(claim))
-        found.append(_tau(decoded / forwards, "audit.tau.fewest_forwards", decoded=decoded, forwards=forwards))
+        fewest = bounds.fewest_forwards(decoded, claim.accepted, _longest(claim))
+        found.append(_tau(decoded / fewest, "audit.tau.fewest_forwards", decoded=decoded, forwards=fewest))
     said = printed(claim, "tau")
     if said is not None:
         found.append(_tau(said.high, "audit.tau.printed", "tau"))
@@ -129,9 +125,8 @@ def _from_share(claim: Claim, said: Range | None) -> list[Limit]:
     if share is None or share.low > 1:
         return []
     if claim.acceptance_of == "output" and claim.accepted is None:
-        return (
-            [_tau(1 / (1 - share.high), "audit.tau.output", "acceptance", share=share.high)] if share.high < 1 else []
-        )
+        most = 1 / (1 - share.high) if share.high < 1 else math.inf
+        return [] if most == math.inf else [_tau(most, "audit.tau.output", "acceptance", share=share.high)]
     if claim.gamma is None or not length_binds(claim) or may_be_tree(claim):
         return []
     value = bounds.tau_from_acceptance(min(1.0, share.high), claim.gamma)
@@ -149,8 +144,7 @@ def _tau(value: float, code: str, *fields: str, **made_of: Value) -> Limit:
 def acceptance_range(claim: Claim) -> Range | None:
     """Accepted / drafted, from the counts where they are there."""
     if claim.accepted is not None and claim.drafted and claim.accepted <= claim.drafted:
-        share = claim.accepted / claim.drafted
-        return Range(share, share, share)
+        return ONE.by(claim.accepted / claim.drafted)
     return printed(claim, "acceptance")
 
 

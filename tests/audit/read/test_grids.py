@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specmeter.audit.read.cells import clean, is_number, numbers
-from specmeter.audit.read.grids import Grid, grids, turned
+from specmeter.audit.read.grid import Grid, turned
+from specmeter.audit.read.grids import grids
 from specmeter.errors import UsageError
 
 

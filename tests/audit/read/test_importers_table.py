@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from specmeter.audit.claim import Claim
 from specmeter.audit.judge import rule_claim
-from specmeter.audit.read import document, grids
+from specmeter.audit.read import document, grid
 from specmeter.audit.read.options import TableOptions, table_options
 from specmeter.audit.read.table import read_table, read_table_file
 from specmeter.audit.reading import detect
@@ -358,7 +358,7 @@ def test_too_large_a_file_is_refused_before_it_is_parsed(tmp_path: Path, monkeyp
         claims(CSV + CSV, tmp_path)
     monkeypatch.undo()
     for most, what in (("MAX_ROWS", "rows"), ("MAX_CELLS", "cells")):
-        monkeypatch.setattr(grids, most, 2)
+        monkeypatch.setattr(grid, most, 2)
         with pytest.raises(UsageError, match=what):
             claims(CSV, tmp_path)
         monkeypatch.undo()

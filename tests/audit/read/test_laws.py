@@ -61,14 +61,6 @@ MEANS = """
 | Translation | 57.14 | 63.26 | 42.2% | +10.7% |
 | Average | 57.17 | 73.73 | 52.2% | +29.0% |
 """
-MEAN_COLUMN = """
-| method | GSM8K | Math | Code | Average |
-|---|---|---|---|---|
-| A | 3.44x | 4.17x | 3.59x | 3.73x |
-| B | 3.38x | 4.06x | 3.52x | 3.65x |
-| C | 3.29x | 3.95x | 3.42x | 3.55x |
-| D | 2.49x | 3.17x | 3.02x | 2.89x |
-"""
 INTERVALS = """
 | arm | delta % |
 |---|---|
@@ -91,10 +83,8 @@ CHANGES = """
     [
         (RATIOS, "1.89x", "2.89x", "38.36 / 20.26"),
         (COUNTS, "118 | 117", "118 | 121", "give 1.025"),
-        (BASELINE, "1.11x", "1.36x", "133.1 / 119.4"),
         (MEANS, "52.2%", "58.2%", "mean of 5 rows is 52.16"),
         (MEANS, "+24.4%", "+42.4%", "give +24.39%"),
-        (MEAN_COLUMN, "| 3.73x", "| 4.13x", "mean of 3 columns is 3.733"),
         (INTERVALS, "+58.84", "+68.84", "outside its own interval [55.9, 61.89]"),
         (CHANGES, "+34.4%", "+74.4%", "give +34.43%"),
     ],
@@ -138,10 +128,6 @@ def test_a_summary_of_another_kind_keeps_no_law() -> None:
 
 
 def test_a_row_says_what_else_explains_it() -> None:
-    own = BASELINE.replace("| speedup |", "| plain tok/s | speedup |").replace("|---|---|---|", "|---|---|---|---|")
-    for row, base in (("193.4", 119.4), ("161.9", 119.4), ("133.1", 88.7), ("128.9", 119.4), ("119.4", 119.4)):
-        own = own.replace(f"| {row} |", f"| {row} | {base} |")
-    assert told(own.replace("1.11x", "1.50x")) == {}, "over its own baseline"
     sums = MEANS.replace("| 57.45 |", "| 57.45 |").replace("Accept Rate", "Tokens").replace("| 52.2%", "| 1,300")
     for old, new in (("62.9%", "310"), ("44.1%", "250"), ("60.7%", "290"), ("50.9%", "240"), ("42.2%", "210")):
         sums = sums.replace(old, new)

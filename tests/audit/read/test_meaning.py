@@ -11,18 +11,16 @@ import pytest
 
 from specmeter.audit.claim import draft_lengths
 from specmeter.audit.read.cells import clean
-from specmeter.audit.read.grids import Grid
-from specmeter.audit.read.meaning import (
-    Stream,
+from specmeter.audit.read.grid import Grid
+from specmeter.audit.read.meaning import Stream, name_of, streams_of
+from specmeter.audit.read.words import (
     canonical,
     in_english,
     is_plain,
     known_column,
     load,
-    name_of,
     requests_at_once,
     side_of,
-    streams_of,
 )
 
 LABELS = Path(__file__).parents[2] / "data/audit/columns.tsv"

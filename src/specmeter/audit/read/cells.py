@@ -1,47 +1,20 @@
 """A cell -> the numbers in it, each with its unit, the words near it and what its rounding leaves open.
 
-Nothing here knows what a number means.
+Nothing here knows what a number means: that is for the words around it to say.
 """
 
 from __future__ import annotations
 
 import html
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
 from specmeter.audit.read.document import LARGEST, MAX_CELL
-from specmeter.messages import Message
 
-MAX_COLUMNS = 1_000
-MAX_ROWS = 200_000
-MAX_CELLS = 2_000_000
-"""Cells of one table, those that spans repeat included."""
 MAX_TEXT = 4_000
 """Characters of a paragraph."""
-
-Row = tuple[str, list[str]]
-"""(where, cells): `line 7`."""
-
-
-@dataclass
-class Table:
-    """A table as it was found: cleaned cells, headings first."""
-
-    rows: list[Row]
-    heads: int = 0
-    """Rows of headings; 0 if nothing shows how many there are."""
-    kind: str = "table"
-    context: str = ""
-    """Text above it, and whatever else holds for all of it."""
-    spans: bool = False
-    """Whether a cell that spans several is repeated in each."""
-    faults: list[tuple[str, Message]] = field(default_factory=list[tuple[str, Message]])
-    """(where, why): rows that could not be read."""
-    used: set[int] = field(default_factory=set[int])
-    """Lines of a page that it takes, from 1 on; only where other layouts look at the rest."""
-
 
 _END = r"(?![a-z0-9_])"
 _TOKEN = r"(?:tokens?|toks?|tk|t)"

@@ -16,9 +16,9 @@ from specmeter.audit.claim import (
     least_certainty,
     mixture_of_experts,
 )
-from specmeter.audit.read.meaning import in_english, is_plain, known_column, load, norm, requests_at_once
 from specmeter.audit.read.readings import OF_SPEEDUP
 from specmeter.audit.read.records import REPEAT, Frame, Record, drafts
+from specmeter.audit.read.words import in_english, is_plain, known_column, load, norm, requests_at_once
 from specmeter.messages import Message
 from specmeter.theory.catalogue import devices as catalogue
 
@@ -33,6 +33,8 @@ _ONE_REQUEST = frozenset({"arm_id", "prompt_id"})
 """Headings of the requests that specmeter exports."""
 _FEW = 50
 """A mean of counts below this is not rounded to a count."""
+_FRACTION = 16
+"""Tokens of a run per draft token from which on `3/5` is a fraction, and no count of the run."""
 _OF_RATES = frozenset({"decode_rate", "token_ms", "predicted_ms", "wall_ms"})
 _NOT_IN_LABEL = frozenset({
     "source_document", "source_place", "claim_notes", "rate_window", "reference", "architecture",
@@ -156,6 +158,10 @@ def _numbers(record: Record, frame: Frame, kept: Collection[str]) -> dict[str, A
         record.speedup_of = "run"
     if "predicted_n" in known and known["predicted_n"].high < 1:
         known.pop("decode_rate", None)  # of a prompt
+    drafted, accepted, tokens = (known.get(name) for name in ("drafted", "accepted", "predicted_n"))
+    if drafted is not None and accepted is not None and tokens is not None and drafted.value * _FRACTION < tokens.value:
+        del known["drafted"], known["accepted"]  # 3/5 is a share, beside hundreds of tokens
+        known.setdefault("acceptance", accepted.over(drafted) if drafted.value > 0 else accepted)
     fields: dict[str, Any] = {}
     rounding: dict[str, float] = {}
     for name, value in known.items():

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from specmeter.audit.read.cells import EMPTY, numbers
-from specmeter.audit.read.grids import Grid
-from specmeter.audit.read.meaning import IGNORE, Column, Meaning, Stream, known_column
+from specmeter.audit.read.grid import Grid
+from specmeter.audit.read.meaning import Meaning, Stream
 from specmeter.audit.read.readings import Scored, Understood
 from specmeter.audit.read.records import EXTRA, Frame
+from specmeter.audit.read.words import IGNORE, Column, known_column
 
 _OWN = frozenset({
     "source_document", "source_place", "claim_notes", "rate_window", "decode_rate", "baseline_rate",

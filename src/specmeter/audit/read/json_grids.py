@@ -15,8 +15,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from specmeter.audit.read.cells import MAX_COLUMNS, MAX_ROWS, Table, clean, is_number
+from specmeter.audit.read.cells import clean, is_number
 from specmeter.audit.read.document import parse_json, read_objects, without_repeats
+from specmeter.audit.read.grid import MAX_COLUMNS, MAX_ROWS, Table
 from specmeter.errors import UsageError
 from specmeter.messages import Message
 

@@ -16,7 +16,7 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from specmeter.audit.read.cells import Num
-from specmeter.audit.read.meaning import COUNTS, Stream, norm, side_of
+from specmeter.audit.read.meaning import COUNTS, Stream
 from specmeter.audit.read.records import Frame
 from specmeter.messages import Message, Value
 from specmeter.text import number
@@ -42,7 +42,6 @@ _GAINS = {"speedup", "gain", "relative", "time_change"}
 _SPEEDS = {"rate", "token_time", "wall_time", "decode_time"}
 _SETTINGS = {"condition", "concurrency", "gamma", "size", "ignore"}
 _MEAN = re.compile(r"(?<![a-z])(?:average|avg|mean|overall)(?![a-z])|平均|均值|总体", re.I)
-_TOTAL = re.compile(r"(?<![a-z])totals?(?![a-z])|总计|合计", re.I)
 _OTHER = re.compile(
     r"(?<![a-z])(?:all|aggregate|combined|macro|best|worst|max(?:imum)?|min(?:imum)?|std\w*|p\d\d|peak|range)"
     r"(?![a-z])|median|pooled|weight|geo\w*mean|harmonic|Δ|中位|加权|几何|最大|最小",
@@ -115,7 +114,7 @@ def broken(frame: Frame) -> dict[int, list[Message]]:
     """Row -> what in it breaks a law that all other rows keep."""
     table = _Table(frame)
     found: dict[int, list[Message]] = {}
-    for laws in (table.derived, table.compared, table.summed_up, table.summing, table.outside):
+    for laws in (table.derived, table.summing, table.outside):
         for row, line in laws():
             if len(lines := found.setdefault(row, [])) < MOST_LINES and line not in lines:
                 lines.append(line)
@@ -123,21 +122,22 @@ def broken(frame: Frame) -> dict[int, list[Message]]:
 
 
 def baseline_rows(frame: Frame) -> set[int]:
-    """Rows with a speedup of exactly 1 to which the speedups of other rows refer."""
-    return {row for law in _Table(frame).over_baselines() for row in law.base.values()}
-
-
-class _Speedups(NamedTuple):
-    """A column of speedups over one row of each group."""
-
-    target: int
-    speed: int
-    form: str
-    base: dict[int, int]
-    """Row -> its baseline."""
-    terms: Mapping[int, tuple[Span, ...]]
-    """Row -> what is divided by what."""
-    pairs: dict[int, Pair]
+    """Rows with a printed speedup of exactly 1, if the speeds of nearly all others are as many times theirs."""
+    table = _Table(frame)
+    for t in (t for t in table.all if table.told[t]):
+        for _, printed in table.forms(t):
+            exact = {r for r, it in printed.items() if abs(sum(it) - 2) < 1e-9 and it.high - it.low < 0.11}
+            for speeds in (table.spans[a] for a in table.all if table.speeds[a] and a != t):
+                others = [r for r in printed if r not in exact and r in speeds and speeds[r].low > 0]
+                bases = [speeds[b] for b in exact if b in speeds and speeds[b].low > 0]
+                ways = ([speeds[r].over(it) for it in bases] + [it.over(speeds[r]) for it in bases] for r in others)
+                fit = [
+                    any(_pair(printed[r], it, "", MEANS).fits for it in way)
+                    for r, way in zip(others, ways, strict=True)
+                ]
+                if bases and sum(fit) >= max(1, len(others) - 1):
+                    return exact
+    return set()
 
 
 class _Table:
@@ -152,9 +152,11 @@ class _Table:
         """Whether a column says that it compares others."""
         self.speeds = [self.likely[t] in _SPEEDS or self.units[t] in {"rate", "ms", "mspt"} for t in self.all]
         self.rows = range(len(self.grid.rows))
-        self.kinds = {r: kind for r in self.rows if (kind := _summary(frame.words_of(r)))}
+        named = {r: " ".join(text for text in frame.words_of(r) if len(text) <= 40) for r in self.rows}
+        self.sums = {r for r, name in named.items() if _MEAN.search(name) or _OTHER.search(name)}
+        self.means = [r for r in sorted(self.sums) if not _OTHER.search(named[r])]
         self.spans = [
-            {r: _span(it, self.likely[t] in COUNTS) for r, it in self.streams[t].values.items() if r not in self.kinds}
+            {r: _span(it, self.likely[t] in COUNTS) for r, it in self.streams[t].values.items() if r not in self.sums}
             for t in self.all
         ]
         self.ordered = [sorted((sum(its[r]) / 2, t) for t, its in enumerate(self.spans) if r in its) for r in self.rows]
@@ -178,7 +180,7 @@ class _Table:
         seen: list[set[int]] = []
         varied = [t for t in columns if len(set(self.spans[t].values())) > 1]
         for t in sorted(varied, key=lambda t: (not self.told[t], self.likely[t] in COUNTS)):
-            terms_of, forms = speeds if self.told[t] else alike, list(self._forms(t))
+            terms_of, forms = speeds if self.told[t] else alike, list(self.forms(t))
             attempts = len(forms) * sum(len(its - {t}) for a, its in terms_of.items() if a != t) / 2
             laws: list[tuple[int, str, int, int, float, dict[int, Pair]]] = []
             for form, printed in forms:
@@ -216,7 +218,7 @@ class _Table:
                 found |= {b for _, b in self.ordered[r][low:high]}
         return found
 
-    def _forms(self, t: int) -> Iterator[tuple[str, Spans]]:
+    def forms(self, t: int) -> Iterator[tuple[str, Spans]]:
         """A column as ratios: what it says if it is a ratio, or 1 + what it says if it is a change."""
         spans, unit = self.spans[t], self.units[t]
         signed = any(it.signed for it in self.streams[t].values.values())
@@ -266,62 +268,6 @@ class _Table:
         mine, others = self.spans[t][row], [sum(it) / 2 for r, it in self.spans[t].items() if r != row]
         return any(mine.low * 0.999 <= it <= mine.high * 1.001 for it in (fmean(others), median(others)))
 
-    # --- speedups over one baseline ----------------------------------------------------------------------------------
-
-    def over_baselines(self) -> Iterator[_Speedups]:
-        """Speedups over a row of the same group that has exactly 1."""
-        for t in (t for t in self.all if self.told[t] and t not in self.kept):
-            for a in self.all:
-                kinds = [it.quantity for it in self.streams[a].candidates if it.quantity in _SPEEDS and it.prior > -4]
-                speeds = self.spans[a]
-                if a == t or not kinds or any(span.low <= 0 for span in speeds.values()):
-                    continue
-                for form, column in self._forms(t):
-                    printed = {r: span for r, span in column.items() if r in speeds and span.low > 0}
-                    for base in self._ones(printed):
-                        terms = {r: (speeds[r], speeds[b])[:: 1 if kinds[0] == "rate" else -1] for r, b in base.items()}
-                        pairs = {r: _pair(printed[r], terms[r][0].over(terms[r][1]), form, MEANS) for r in base}
-                        fit = [r for r, it in pairs.items() if it.fits and not it.given.low <= 1 <= it.given.high]
-                        if len(fit) >= max(1, min(2, len(pairs))) and sum(not it.fits for it in pairs.values()) < 2:
-                            spread = _spread(printed[r] for r in fit)
-                            pairs = {r: it._replace(spread=spread * it.given.high) for r, it in pairs.items()}
-                            yield _Speedups(t, a, form, base, terms, pairs)
-                            break
-
-    def _ones(self, printed: Spans) -> Iterator[dict[int, int]]:
-        """Row -> the only row of its group that has exactly 1, for each way to make groups in which there is one."""
-        exact = {r for r, it in printed.items() if abs(sum(it) - 2) < 1e-9 and it.high - it.low < 0.11}
-        for keys in (dict[int, str](), *self._conditions()):
-            groups: dict[str, list[int]] = {}
-            for r in printed:
-                groups.setdefault(keys.get(r, ""), []).append(r)
-            ones = [(rows, [r for r in rows if r in exact]) for rows in groups.values()]
-            if max((len(one) for _, one in ones), default=0) == 1:
-                yield {r: one[0] for rows, one in ones if one for r in rows if r != one[0]}
-
-    def compared(self) -> Iterator[tuple[int, Message]]:
-        """Speedups that are not those over their baseline."""
-        laws = list(self.over_baselines())
-        found = [(odd_one(law.pairs, len(laws)), law) for law in laws]
-        self.kept |= {law.target for odd, law in found if odd == KEPT}
-        for odd, law in found:
-            if odd is None or law.target in self.kept:
-                continue
-            others, base = {r for r in (*law.pairs, *law.base.values()) if r != odd}, self.grid.places[law.base[odd]]
-            several = len(set(law.base.values())) > 1
-            plain = side_of(self.frame.label[law.base[odd]]) == "base"
-            if (several or plain) and not self._apart(odd, others) and not self._has_its_own(law, odd):
-                left, right = (sum(it) / 2 for it in law.terms[odd])
-                said = {"left": left, "right": right, "rows": len(law.pairs) - 1, "base": base}
-                yield self._line("baseline", law.form, law.target, odd, law.pairs[odd], **said)
-
-    def _has_its_own(self, law: _Speedups, row: int) -> bool:
-        """Whether another number of the row is its baseline."""
-        pair, mine = law.pairs[row], self.spans[law.speed][row]
-        its = (self.spans[t][row] for t in self.all if t not in law[:2] and row in self.spans[t])
-        ratios = (it for other in its if other.low > 0 for it in (mine.over(other), other.over(mine)))
-        return any(pair._replace(given=ratio).fits for ratio in ratios)
-
     def _conditions(self) -> Iterator[Mapping[int, str]]:
         """Row -> section, text or setting, of each column that has them."""
         yield {r: text for r, text in enumerate(self.grid.sections) if text}
@@ -331,71 +277,44 @@ class _Table:
             if self.likely[t] in _SETTINGS and all(it.value.is_integer() for it in values.values()):
                 yield {r: repr(it.value) for r, it in values.items()}
 
-    def _apart(self, row: int, others: set[int]) -> bool:
-        """Whether a row differs from the others in what they have in common, so that its baseline may differ too."""
-        for keys in self._conditions():
-            its = Counter(keys[r] for r in others if r in keys)
-            if row in keys and keys[row] not in its and (not its or max(its.values()) > 1):
-                return True
-        labels = [self.frame.label[r] for r in others]
-        shared = frozenset[str].intersection(*map(_words, labels))
-        remark = "(" in self.frame.label[row] and "(" not in "".join(labels)
-        return remark or not shared <= _words(self.frame.label[row])
-
-    # --- means and totals --------------------------------------------------------------------------------------------
-
-    def summed_up(self) -> Iterator[tuple[int, Message]]:
-        """Columns of means of others."""
-        for t in self.all:
-            name, its = self.streams[t].heading, self.spans[t]
-            if t in self.kept or not _MEAN.search(name) or _OTHER.search(name):
-                continue
-            slot, unit = self.streams[t].slot, self.units[t]
-            like = [i for i in self.all if i != t and (self.streams[i].slot, self.units[i]) == (slot, unit)]
-            heads = {i: self.streams[i].heading for i in like}
-            parts = [i for i, head in heads.items() if _words(name) <= _words(head) and not _MEAN.search(head)]
-            rows = [r for r in its if all(r in self.spans[i] for i in parts)]
-            pairs = {r: _mean(its[r], [self.spans[i][r] for i in parts], "mean") for r in rows if len(parts) > 1}
-            if (row := odd_one(pairs, 1)) is not None and row != KEPT:
-                yield self._line("mean_column", "", t, row, pairs[row], of=len(parts), rows=len(pairs) - 1)
+    # --- means ------------------------------------------------------------------------------------------------------
 
     def summing(self) -> Iterator[tuple[int, Message]]:
-        """Rows of means or totals of others."""
-        for row, kind in list(self.kinds.items())[:MOST_SUMMARIES]:
-            if kind == "other":
-                continue
+        """Rows of means of others."""
+        for row in self.means[:MOST_SUMMARIES]:
             groups = self._groups(row)
-            other = "total" if kind == "mean" else "mean"
-            not_so = {t for group in groups for t, pair in self._row(row, other, group).items() if pair.fits}
-            if kind == "total":  # only counts add up
-                not_so |= {t for t in self.all if any(span.low % 0.5 for span in self.spans[t].values())}
-            laws = [{t: it for t, it in self._row(row, kind, rows).items() if t not in not_so} for rows in groups]
+            laws = [self._row(row, rows) for rows in groups]
             odd = [(odd_one(pairs, len(groups)), pairs, group) for pairs, group in zip(laws, groups, strict=True)]
             found = {t for t, _, _ in odd if t is not None}
             for t, pairs, group in odd:
                 if t is not None and found == {t} and t != KEPT and t not in self.kept:
-                    yield self._line(kind, "", t, row, pairs[t], of=len(group), columns=len(pairs) - 1)
+                    yield self._line("mean", "", t, row, pairs[t], of=len(group), columns=len(pairs) - 1)
                     break
 
     def _groups(self, row: int) -> list[tuple[int, ...]]:
         """Rows that a row may sum up: all, those above up to the last such row, those of its section or setting."""
-        plain = [r for r in self.rows if r not in self.kinds]
+        plain = [r for r in self.rows if r not in self.sums]
         above = [r for r in plain if r < row]
-        last = max((r for r in self.kinds if above and r < above[-1]), default=-1)
+        last = max((r for r in self.sums if above and r < above[-1]), default=-1)
         same = (tuple(r for r in plain if row in keys and keys.get(r) == keys[row]) for keys in self._conditions())
         found = (tuple(plain), tuple(r for r in above if r > last), *same)
         return [rows for rows in dict.fromkeys(found) if len(rows) > 1]
 
-    def _row(self, row: int, kind: str, rows: Sequence[int]) -> dict[int, Pair]:
-        """Stream -> what a row says and what the rows that it sums up give."""
+    def _row(self, row: int, rows: Sequence[int]) -> dict[int, Pair]:
+        """Stream -> what a row says and the mean of the rows that it sums up."""
         pairs: dict[int, Pair] = {}
         for t, stream in enumerate(self.streams):
             if row not in stream.values or self.likely[t] in _SETTINGS or any(r not in self.spans[t] for r in rows):
                 continue
-            pair = _mean(_span(stream.values[row], False), [self.spans[t][r] for r in rows], kind)
-            if kind == "mean" or pair.gap < pair.given.high / 2:
-                pooled = math.inf if kind == "mean" and len(rows) < 3 else max(POOLED, 1 / len(rows)) * pair.spread
-                pairs[t] = pair._replace(far=max(pair.far, pooled))
+            parts = [self.spans[t][r] for r in rows]
+            given = Span(fmean(it.low for it in parts), fmean(it.high for it in parts))
+            spread = max(it.high for it in parts) - min(it.low for it in parts)
+            printed = _span(stream.values[row], False)
+            if printed.low <= sum(it.high for it in parts) and sum(it.low for it in parts) <= printed.high:
+                continue  # a total among means
+            pooled = math.inf if len(rows) < 3 else max(POOLED, 1 / len(rows)) * spread
+            far = max(FAR * max(abs(given.high), abs(printed.high)), pooled)
+            pairs[t] = Pair(printed, given, spread, far)
         return pairs
 
     def outside(self) -> Iterator[tuple[int, Message]]:
@@ -433,26 +352,9 @@ def _spread(spans: Iterable[Span]) -> float:
     return max(logs) - min(logs)
 
 
-def _mean(printed: Span, parts: Sequence[Span], kind: str) -> Pair:
-    by = 1 / len(parts) if kind == "mean" else 1.0
-    given = Span(by * sum(it.low for it in parts), by * sum(it.high for it in parts))
-    spread = max(it.high for it in parts) - min(it.low for it in parts)
-    return Pair(printed, given, spread, FAR * max(abs(given.high), abs(printed.high)))
-
-
 def _unit(stream: Stream) -> str:
     unit = Counter(it.unit for it in stream.values.values()).most_common(1)[0][0]
     return unit or ("%" if stream.own and re.search(r"%|percent|(?<![a-z])pct(?![a-z])", stream.heading, re.I) else "")
-
-
-def _summary(texts: Sequence[str]) -> str:
-    """How a row sums up others, by its name."""
-    name = " ".join(text for text in texts if len(text) <= 40)
-    return next((kind for kind, it in (("other", _OTHER), ("mean", _MEAN), ("total", _TOTAL)) if it.search(name)), "")
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(re.findall(r"[^\W_]+(?:\.\d+)?", _MEAN.sub(" ", norm(text))))
 
 
 def _name(stream: Stream) -> str:

@@ -18,20 +18,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from specmeter.audit.read.cells import (
-    EMPTY,
-    MAX_COLUMNS,
-    MAX_TEXT,
-    NAME,
-    NUMBER,
-    RESULTS,
-    Row,
-    Table,
-    clean,
-    is_number,
-    numbers,
-    unit_of,
-)
+from specmeter.audit.read.cells import EMPTY, MAX_TEXT, NAME, NUMBER, RESULTS, clean, is_number, numbers, unit_of
+from specmeter.audit.read.grid import MAX_COLUMNS, Row, Table
 
 _LINE = 2_000
 """Characters of a line that is more than a part of a sentence."""
@@ -193,6 +181,28 @@ def _pairs_of(line: str) -> tuple[str, list[tuple[str, str]]]:
     if told or max(len(it.split()) for it in words) > _MOST_WORDS or not any(_is_value(value) for _, value in found):
         return "", []
     return name, found
+
+
+_ITEM = re.compile(r"\s{0,8}(?:[-*•+]|\d{1,2}[.)])\s+([^:：]{1,80}?)\s*[:：]\s+(\S.{0,400})")
+
+
+def items(page: Sequence[str]) -> list[Table]:
+    """Lists whose items are a name and its results: `- n-max 3: 20.1 tok/s (+62%), acc 0.74`."""
+    found: list[Table] = []
+    run: list[Row] = []
+    for number, line in enumerate([*page, ""], start=1):
+        item = _ITEM.fullmatch(line)
+        name, told = (clean(item[1]), clean(item[2])) if item else ("", "")
+        if item and is_number(told) and not is_number(name) and any(num.unit in RESULTS for num in numbers(told)):
+            run.append((f"line {number}", [name, told]))
+            continue
+        if len(run) > 2 and any(len(numbers(cells[1])) > 1 for _, cells in run):
+            first = _number(run[0][0])
+            context = "\n".join(page[max(0, first - 6) : first - 1]).strip()
+            used = {_number(place) for place, _ in run}
+            found.append(Table([("", ["", "result"]), *run], 1, "list", context, used=used))
+        run = []
+    return found
 
 
 def pairs(page: Sequence[str]) -> list[Table]:

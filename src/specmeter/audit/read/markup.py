@@ -15,7 +15,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
-from specmeter.audit.read.cells import MAX_CELLS, MAX_COLUMNS, MAX_ROWS, Row, Table, clean
+from specmeter.audit.read.cells import clean
+from specmeter.audit.read.grid import MAX_CELLS, MAX_COLUMNS, MAX_ROWS, Row, Table
 from specmeter.errors import UsageError
 from specmeter.text import size
 

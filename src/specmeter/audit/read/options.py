@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from specmeter.audit.claim import column_name
-from specmeter.audit.read.meaning import load
+from specmeter.audit.read.words import load
 from specmeter.errors import UsageError
 
 

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from specmeter.audit.equations import Equation, equations
-from specmeter.audit.read.grids import Grid, turned
+from specmeter.audit.read.grid import Grid, turned
 from specmeter.audit.read.laws import baseline_rows
-from specmeter.audit.read.meaning import IGNORE, TIMES, Meaning, Stream, name_of, streams_of
+from specmeter.audit.read.meaning import TIMES, Meaning, Stream, name_of, streams_of
 from specmeter.audit.read.options import TableOptions
 from specmeter.audit.read.records import Frame, Reading, Record, Records
+from specmeter.audit.read.words import IGNORE
 
 RIVAL = 2.7
 """A reading this many nats below the best one may still excuse a row."""

@@ -13,20 +13,10 @@ from statistics import median
 from typing import Literal
 
 from specmeter.audit.claim import Range, draft_lengths, drafts_of_vllm
-from specmeter.audit.read.cells import EMPTY, is_number, numbers
-from specmeter.audit.read.grids import Grid
-from specmeter.audit.read.meaning import (
-    COUNTS,
-    IGNORE,
-    Meaning,
-    Stream,
-    is_plain,
-    known_column,
-    load,
-    norm,
-    requests_at_once,
-    side_of,
-)
+from specmeter.audit.read.cells import EMPTY, Num, is_number, numbers
+from specmeter.audit.read.grid import Grid
+from specmeter.audit.read.meaning import COUNTS, Meaning, Stream
+from specmeter.audit.read.words import IGNORE, is_plain, known_column, load, norm, requests_at_once, side_of
 
 Reading = tuple[Meaning, ...]
 """One meaning for each stream of a grid."""
@@ -69,6 +59,11 @@ _METHOD = re.compile(r"method|config|mode|arm|setup|variant|strategy|spec|draft|
 _LENGTHS = re.compile(r"len|τ|tau|per (?:step|round|cycle|pass|draft)|accepted tokens?$|长度", re.I)
 _SLOWER = re.compile(r"long|slow|worse|less|fewer|lower", re.I)
 _BARE = re.compile(r"[-+]?[\d.,]+(?:[eE][-+]?\d+)?%?")
+_SLOW = re.compile(r"\bslow(?:er|down|s|ed)?\b|\bdrop(?:s|ped)?\b|慢|下降|降低|减速", re.I)
+_SHORTER = re.compile(
+    r"\b(?:less|shorter|reduced|saved|lower) (?:\w+ )?(?:time|latency)|\btime (?:saved|reduction)", re.I
+)
+_FAST = re.compile(r"fast|speed-?up|快|提升|提速", re.I)
 _OVER = re.compile(r"\b(?:over|across|of) (?:all )?(?:prompts?|requests?|tasks?|samples?|datasets?|runs?)", re.I)
 _SWITCH = re.compile(r"off|no|none|false|0|disabled", re.I)
 _OF_PROMPT = re.compile(r"\bpp ?\d*\b|\bprefill\b|prompt (?:processing|eval)|\bttft\b", re.I)
@@ -379,8 +374,17 @@ class Records:
             yield "", list(range(len(streams)))
             return
         everything, common = frozenset[str]().union(*names), next(iter(names)).intersection(*names)
+        in_turn = self._in_turn(columns, len(names))
         for scope, heading in names.items():
-            mine = [i for i in range(len(streams)) if self._in_group(i, scope, columns, everything, common, names)]
+            mine = [
+                i
+                for i in range(len(streams))
+                if (
+                    in_turn[i] == scope
+                    if i in in_turn
+                    else self._in_group(i, scope, columns, everything, common, names)
+                )
+            ]
             bases = [i for i in mine if reading[i].side == "base"]
             near = [i for i in bases if (streams[i].scope - common) & scope]
             if near and len(near) < len(bases):
@@ -390,6 +394,19 @@ class Records:
             kept = [word for word in heading.split() if scope & set(re.findall(r"[\w.+=]+|[^\x00-\x7f]+", norm(word)))]
             name = " ".join(kept).strip(" :[],")
             yield (name if name.count("(") == name.count(")") else name.strip("() ")) or heading, mine
+
+    def _in_turn(self, columns: Mapping[int, frozenset[str]], groups: int) -> dict[int, frozenset[str]]:
+        """Streams under one heading that comes again behind each group: `HumanEval`, `τ`, `GSM8K`, `τ`."""
+        found: dict[int, frozenset[str]] = {}
+        by_heading: dict[tuple[str, str], list[int]] = {}
+        for i, stream in enumerate(self.frame.streams):
+            if stream.column not in columns and self.reading[i].quantity in _SHARED:
+                by_heading.setdefault((stream.heading, stream.slot), []).append(i)
+        for same in by_heading.values():
+            before = [max((c for c in columns if c < self.frame.streams[i].column), default=-1) for i in same]
+            if len(same) == groups == len({*before} - {-1}):
+                found |= {i: columns[c] for i, c in zip(same, before, strict=True)}
+        return found
 
     def _anchors(self) -> list[int]:
         """The streams that make groups: of the first kind that has some of several methods or data sets, or some."""
@@ -439,10 +456,10 @@ class Records:
         if num is None:
             return None
         scale, quantity = meaning.scale, meaning.quantity
+        if quantity in {"gain", "speedup"} and {"x", "%"} & {num.unit} and (quantity == "gain" or num.unit == "%"):
+            return _gain(num, f"{num.words} {stream.heading}", -1.0 if quantity == "gain" else 0.0)
         if quantity in {"gain", "acceptance"} and self.frame.percent[i]:
-            if quantity == "gain" and num.unit == "x":
-                return Range(num.lo - 1, num.value - 1, num.hi - 1)
-            if quantity == "gain" and num.unit != "%":
+            if quantity == "gain":
                 return None
             if quantity == "acceptance" and not self.frame.said_percent[i]:  # a column that has both: 0.62 and 58 %
                 scale = 0.01 if num.unit == "%" or num.value > 1 else 1.0
@@ -588,6 +605,19 @@ def _together(found: Sequence[Range]) -> Range:
     """Their mean, which may be anything between them."""
     mean = sum(it.value for it in found) / len(found)
     return Range(min(it.low for it in found), mean, max(it.high for it in found))
+
+
+def _gain(num: Num, words: str, plus: float) -> Range:
+    """A change as a speedup, `plus` added: `+12%`, `12% slower`, `37% less time`, `1.12x`."""
+    low, value, high = num.lo, num.value, num.hi
+    if num.unit == "%":
+        less = not num.signed and (_SLOW.search(words) or _SHORTER.search(words)) and not _FAST.search(words)
+        low, value, high = (1 - high / 100, 1 - value / 100, 1 - low / 100) if less else (
+            1 + low / 100, 1 + value / 100, 1 + high / 100
+        )  # fmt: skip
+        if less and _SHORTER.search(words) and low > 0:
+            low, value, high = 1 / high, 1 / value, 1 / low
+    return Range(low + plus, value + plus, high + plus)
 
 
 def drafts(known: Mapping[str, Range]) -> bool:
