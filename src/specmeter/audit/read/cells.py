@@ -100,18 +100,11 @@ _MINUTES = re.compile(r"(?<![\d.])(\d{1,4})\s?m(?:in)?\s?(\d{1,2}(?:\.\d{1,6})?)
 def clean(text: str, most: int = MAX_CELL) -> str:
     """A cell without markup, footnotes and what is crossed out; signs and punctuation in one spelling."""
     text = html.unescape(_CROSSED.sub(" ", text[:most]))
-    if "[" in text:
-        text = _LINK.sub(r"\1", text)
-    if "<" in text:
-        text = _TAG.sub(" ", text)
-    if "\\" in text:
-        text = _MACRO.sub(r"\1", text)
+    text = _MACRO.sub(r"\1", _TAG.sub(" ", _LINK.sub(r"\1", text)))
     for printed, plain in _WORDS:
         if printed in text:
             text = text.replace(printed, plain)
-    if " v" in text and (told := _VERSUS.search(text)):
-        text = f"{text[: told.start()]}({told[3]} → {told[1]} {told[2]}){text[told.end() :]}"
-    text = _BOLD.sub(" ", _MARKS.sub(" ", text))
+    text = _BOLD.sub(" ", _MARKS.sub(" ", _VERSUS.sub(r"(\3 → \1 \2)", text)))
     text = _TILDE.sub("-", _LIST.sub(r"\1, ", _GROUPS.sub("", text)))
     text = _MINUTES.sub(lambda it: f"{60 * int(it[1]) + float(it[2]):g} s", text)
     return " ".join(text.split())

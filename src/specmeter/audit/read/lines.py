@@ -33,7 +33,6 @@ _STAMP = re.compile(
 _WIDE = re.compile(r"\S+(?: \S+)*")
 _WORD = re.compile(r"[^\s()]\S*(?: \([^()]{0,40}\))?(?: (?:toks?|tokens?|t)/s(?:ec)?(?!\S)(?: \([^()]{0,40}\))?)?")
 _NO_HEADING = re.compile(r"[,.;:]$|--|\S ?[=:](?!/)\s?[-+~≈]?\d")
-_DASHES = re.compile(r"[\s|+:=─━═-]+")
 _NOTHING = re.compile(r"[\s|+:=─━═{}\[\]`,;*#-]+")
 _TITLE = re.compile(r"\s*#{1,6}\s.*|.*[:：]\s*|\s*[=─━═-]{2,}.*[=─━═-]{2,}\s*", re.S)
 
@@ -70,8 +69,6 @@ def _under_headings(page: Sequence[str], first: int, by: re.Pattern[str]) -> lis
     skipped = False
     for number in range(first + 1, len(page)):
         found = _cut(page[number], by)
-        if _DASHES.fullmatch(page[number][:_LINE]) and page[number].strip():
-            continue
         cells = _nearest(found, heads) if by is _WIDE else _in_order([clean(it.group()) for it in found], len(heads))
         fits = 1 < len(found) < len(heads) + 2 and len(cells) == len(heads) and any(map(is_number, cells))
         if not fits and skipped:
@@ -80,8 +77,7 @@ def _under_headings(page: Sequence[str], first: int, by: re.Pattern[str]) -> lis
             continue
         rows.append((f"line {number + 1}", cells))
     numeric = sum(is_number(cell) for _, cells in rows[1:] for cell in cells)
-    enough = 2 if by is _WIDE and len(heads) > 2 else 3 if by is _WIDE else max(4, len(heads))
-    return rows if numeric + (len(rows) > 2) >= enough else []
+    return rows if numeric + (len(rows) > 2) >= (2 if by is _WIDE else 4) else []
 
 
 def _in_order(cells: list[str], count: int) -> list[str]:
@@ -112,7 +108,7 @@ def _headless(page: Sequence[str], first: int) -> list[Row]:
     for number in range(first, len(page)):
         cells = [clean(cell.group()) for cell in _cut(page[number], _WIDE)]
         units = [numbers(cell)[0].unit if is_number(cell) else "" for cell in cells]
-        if len(cells) < 2 or units[0] or not units[1] or (rows and len(cells) < 2):
+        if len(cells) < 2 or units[0] or not units[1]:
             break
         rows.append((f"line {number + 1}", [cells[0], " ".join(cells[1:])]))
     return [("", ["", ""]), *rows] if len(rows) > 1 else []
@@ -364,19 +360,21 @@ def _paragraphs(page: Sequence[str]) -> Iterator[tuple[int, str]]:
             continue
         part = [clean(_MARKER.sub("", it, count=1), MAX_TEXT) for it in page[at:number]]
         told = [it for it in part if re.search(r"\d", it)]
-        alone = all(it.endswith((".", ";", ":", "。", "；", ")")) for it in part[:-1]) and all(
-            len(nums := numbers(it)) > 2 and any(num.unit for num in nums) for it in told[1:]
-        )
+        alone = all(it.endswith((".", ";", ":", "。", "；", ")")) for it in part[:-1]) and _tell(told[1:], 3)
         short = len(part) > 1 and all(len(it) < 60 for it in part)
-        rich = all(len(nums := numbers(it)) > 2 and any(num.unit for num in nums) for it in told)
-        alone |= rich and max(map(len, part), default=0) > _WRAPPED
-        alone |= short and all(len(nums := numbers(it)) > 1 and any(num.unit for num in nums) for it in told)
+        alone |= _tell(told, 3) and max(map(len, part), default=0) > _WRAPPED
+        alone |= short and _tell(told, 2)
         many = sum(len(numbers(it)) for it in told) > _MOST_NUMBERS
         if (alone and len(told) > 2) or many or sum(map(len, part)) > MAX_TEXT:
             yield from ((at + index, it) for index, it in enumerate(part) if it)
         elif any(part):
             yield at, (" ; " if short else " ").join(filter(None, part))
         at = number
+
+
+def _tell(texts: list[str], least: int) -> bool:
+    """Whether each of them tells that many numbers, one of them with a unit."""
+    return all(len(nums := numbers(it)) >= least and any(num.unit for num in nums) for it in texts)
 
 
 def _numbers_of(piece: str) -> Iterator[tuple[str, str]]:
@@ -408,18 +406,11 @@ def _numbers_of(piece: str) -> Iterator[tuple[str, str]]:
             cut = _FOR.search(between)  # `1.9 accept length for draft 2`
         if index == 0:
             cuts.append(("", between))
-        elif piece[start : start + 1] == "(":
-            cuts.append((between, ""))
-        elif cut is not None:
+        elif cut is not None and piece[start : start + 1] != "(":
             cuts.append((between[: cut.start()], between[cut.end() :]))
         else:
-            last = index == len(spans)
-            cuts.append(
-                (
-                    between if last else "",
-                    between if re.search(r"[^\W\d_]{2}|[\u3400-\u9fff]", between) and not last else "",
-                )
-            )
+            named = re.search(r"[^\W\d_]{2}|[\u3400-\u9fff]", between)
+            cuts.append((between, "") if piece[start : start + 1] in {"", "("} else ("", between if named else ""))
     setting = words = ""
     for (start, end), (_, before), (after, _) in zip(spans, cuts, cuts[1:], strict=False):
         first = numbers(piece[start:end])[0]

@@ -89,6 +89,8 @@ class Book:
     """Quantities that a unit allows."""
     heading_units: Mapping[str, re.Pattern[str]]
     spellings: tuple[tuple[re.Pattern[str], str], ...]
+    sides: tuple[tuple[re.Pattern[str], str], ...]
+    """Spellings of words that tell a side."""
     patterns: Mapping[str, re.Pattern[str]]
     common: frozenset[str]
     sharp: float
@@ -102,7 +104,8 @@ def _pattern(given: str | list[str]) -> re.Pattern[str]:
 
 
 def _rule(given: Mapping[str, Any]) -> Rule:
-    return Rule(given["points"], _tests(given), _pattern(given.get("pattern", "")), given.get("alone", False))
+    tests = tuple(map(_test, given.get("when", ())))
+    return Rule(given["points"], tests, _pattern(given.get("pattern", "")), given.get("alone", False))
 
 
 @lru_cache(maxsize=1)
@@ -117,7 +120,9 @@ def load() -> Book:
     forms: dict[str, list[Form]] = {}
     for it in data["forms"]:
         given = {name: value for name, value in it.items() if name not in {"of", "quantity", "when"}}
-        forms.setdefault(it["of"], []).append(Form(it.get("quantity", it["of"]), _tests(it), **given))
+        forms.setdefault(it["of"], []).append(
+            Form(it.get("quantity", it["of"]), tuple(map(_test, it.get("when", ()))), **given)
+        )
     return Book(
         columns=columns,
         by_name={alias: it for it in reversed(columns) for alias in (*it.aliases, it.name)},
@@ -129,16 +134,13 @@ def load() -> Book:
         units={unit: frozenset({*within, IGNORE}) for unit, within in data["units"].items()},
         heading_units={unit: _pattern(it) for unit, it in data["heading_units"].items()},
         spellings=tuple((_pattern(it["pattern"]), it["as"]) for it in data["spellings"]),
+        sides=tuple((_pattern(it["pattern"]), it["as"]) for it in data["sides"]),
         patterns={name: _pattern(it) for name, it in data["patterns"].items()},
         common=frozenset(data["common"].split()),
         sharp=data["sharp"],
         chinese={word: english for english, words in chinese["words"].items() for word in words.split()},
         simplified=str.maketrans(chinese["traditional"], chinese["simplified"]),
     )
-
-
-def _tests(given: Mapping[str, Any]) -> tuple[Test, ...]:
-    return tuple(_test(text) for text in given.get("when", ()))
 
 
 def _test(text: str) -> Test:
@@ -205,9 +207,8 @@ def side_of(text: str) -> str:
     sides = load().patterns
     text = sides["versus"].sub(" ", in_english(text[: 4 * LIMIT]).replace("_", " "))
     text = " ".join(text.split())
-    text = re.sub(r"\bvanilla (?:sd|spec\w*)", "sd", text, flags=re.I)
-    text = re.sub(r"\bspec\w* (?:decoding )?(?:off|none|no)\b", "baseline", text, flags=re.I)
-    text = re.sub(r"--spec-type\s+none", "off", text)
+    for pattern, spelling in load().sides:
+        text = pattern.sub(spelling, text)
     if sides["base"].search(text):
         weak = sides["weak_base"].search(text) and not sides["strong_base"].search(text)
         return "sd" if weak and sides["sd"].search(re.sub(r"\bwith\b", " ", text, flags=re.I)) else "base"
