@@ -316,7 +316,7 @@ def test_results_in_a_tree(tmp_path: Path) -> None:
             "metadata": {"machine": {"memory_gb": 192}},
             "sd": {
                 "machine": "M2",
-                "baselines": {"9B": {"tg_tps": 42.42, "model": "Q 9B"}},
+                "baselines": {"9B": {"tg_tps": 42.42, "pp_tps": 900.0, "model": "Q 9B"}},
                 "draft_speeds": {"0.8B": 140.19},
                 "results": [
                     {"target": "9B", "draft": "0.8B", "k": 4, "speedup_vs_baseline": 0.257, "avg_eff_tps": 53.31},
@@ -328,11 +328,27 @@ def test_results_in_a_tree(tmp_path: Path) -> None:
     )  # fmt: skip
     found = claims(text, tmp_path)
     spec = [claim for claim in found if claim.draft]
-    assert told(spec, "target", "gamma", "device") == [("9B", 4, "M2"), ("9B", 8, "M2")]
-    assert [claim.speedup for claim in spec] == [pytest.approx(1.257), pytest.approx(0.88)]
+    assert told(spec, "target", "gamma", "device") == [("9B", 4, "M2"), ("9B", 8, "M2"), ("9B", 8, "M2")]
+    assert [claim.speedup for claim in spec] == [pytest.approx(1.257), pytest.approx(0.88), None]
     by_prompt = next(claim for claim in found if claim.conditions.get("prompt") == "code")
     assert (by_prompt.decode_rate, by_prompt.gamma, by_prompt.acceptance) == (35.0, 8, 0.04)
     assert spec[0].row == "sd.results, row 1"
+    decoding = [claim for claim in found if claim.decode_rate]
+    assert told(decoding, "decode_rate", "method", "baseline_rate", "draft_rate") == [
+        (42.42, "none", None, None), (140.19, "none", None, None),
+        (53.31, None, 42.42, 140.19), (37.0, None, 42.42, 140.19), (35.0, None, 42.42, 140.19),
+    ]  # fmt: skip
+
+
+def test_rates_alone_are_those_of_the_nearest_model_of_that_name() -> None:
+    row = {"target": "9B", "draft": "0.8B", "gamma": 4, "tps": 53, "acceptance": 0.03}
+    result = [row, row | {"target": "4B"}, row | {"draft": "none", "tps": 41}, row | {"baseline_tps": 40}]
+    near = {"baselines": {"9B": {"tg_tps": 42}}, "draft_speeds": {"0.8B": {"tg_tps": 140}}, "results": result}
+    tree = {"near": near, "baselines": [{"model": "9B", "tg_tps": 20}, {"model": "4B", "tg_tps": 80}]}
+    found = [claim for claim in claims(json.dumps(tree)) if claim.target and claim.gamma]
+    assert told(found, "baseline_rate", "draft_rate") == [(42, 140), (80, 140), (None, None), (40, 140)]
+    twice = {"baselines": {"M1": {"9B": {"tps": 20}}, "M2": {"9B": {"tps": 40}}}, "results": [row]}
+    assert told([one for one in claims(json.dumps(twice)) if one.gamma], "baseline_rate") == [(None,)]
 
 
 _CELL = {"batch_size": 8, "steps": 3, "topk": 1, "num_draft_tokens": 4}

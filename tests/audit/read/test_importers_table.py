@@ -222,6 +222,24 @@ def test_a_cell_that_is_no_number_of_its_kind_is_left_out(row: str, tmp_path: Pa
     assert (good.speedup, good.gamma, good.acceptance) == (1.2, 4, 0.5)
 
 
+@pytest.mark.parametrize("cell", ["0", "OOM", "-1.2x"])
+def test_a_speedup_that_is_none_is_said(cell: str, tmp_path: Path) -> None:
+    text = f"method,tok/s,speedup\nnone,40,1.0x\neagle,60,{cell}\nmtp,80,2.0x\n"
+    plain, odd, good = claims(text, tmp_path)
+    assert (odd.speedup, odd.decode_rate, odd.baseline_rate, good.speedup) == (None, 60, 40, 2)
+    assert ([cell in str(note) for note in odd.notes], plain.notes, good.notes) == ([True], (), ())
+    bare = claims(f"method,speedup\neagle,{cell}\nmtp,2.0x\n", tmp_path)
+    assert [cell in str(claim.problem) for claim in bare] == [True, False]
+
+
+def test_a_row_of_the_draft_by_itself_is_its_rate(tmp_path: Path) -> None:
+    text = "target,draft,device,gamma,tok/s\nt,none,A,,40\nD,none,A,,200\nD,none,A,,210\nd,none,B,,90\n"
+    found = claims(f"{text}t,d,A,4,53\nt,d,C,4,53\nt,e,A,4,53\n", tmp_path)
+    assert [claim.draft_rate for claim in found] == [None, None, None, None, 205, None, None]
+    assert (found[4].baseline_rate, found[4].rounding["draft_rate"]) == (40, 5.5)
+    assert (found[1].baseline_rate, found[1].method) == (None, "none")
+
+
 def test_a_limit_is_no_value(tmp_path: Path) -> None:
     above = claims("speedup,gamma,acceptance\n1.9,4,>4%\n1.9,4,4%\n", tmp_path)
     assert verdicts(above) == ["possible", "implausible"]

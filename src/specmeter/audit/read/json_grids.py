@@ -2,7 +2,8 @@
 
 Objects with numbers are rows. An object within a row adds columns (`timing decode_s`), unless it has siblings like
 itself: then each is a row, named by its key (`{"9B_Q8": {...}, ...}`). Words of the objects around a row, and numbers
-of those that describe it (`config`), are columns of it, and so is each key or position around it that varies.
+of those that describe it (`config`), are columns of it, and so is each key or position around it that varies. Rates
+under keys such as `baselines` and `draft_speeds` are those of models by themselves: columns of rows that name these.
 """
 
 from __future__ import annotations
@@ -38,6 +39,11 @@ _SPEEDS = re.compile(r"\w*(?:baselines?|speeds?|tps|tok_s|tok/s|tokens_per_secon
 _NAME = re.compile(r"\d[A-Za-z_.]|[A-Z]")
 """In a key that names a model or the like, and no quantity."""
 _LEVELS = re.compile(r"(model|method|config|task|dataset|prompt|arm|mode|engine|device|gpu|concurrency|target)s?", re.I)
+_ALONE = re.compile(r"baselines?(?:_\w+)?|no_?(?:spec|sd)|vanilla|plain|draft_?(?:speed|rate|baseline)s?", re.I)
+"""Keys of objects about models by themselves."""
+_RATE = re.compile(r"(?!pp_|prompt|prefill)\w*(?:tps|tok_s|tok/s|tokens_per_s(?:ec|econd)?|throughput)", re.I)
+_MODELS = {"baseline_rate": ("target", "target_model", "model"), "draft_rate": ("draft", "draft_model", "drafter")}
+"""Rate of a model by itself -> columns that name the model."""
 _LONGEST_LIST = 32
 _WORDS = 160
 """Characters of a text in a row."""
@@ -107,7 +113,8 @@ def _rows(node: object, around: Cells, keys: tuple[str, ...], place: str) -> Ite
     item = cast("dict[str, object]", node)
     own = _own(item)
     if keys and _is_named(keys[-1], item):
-        yield from (_Row((*keys, key), {keys[-1]: cell}, around, place) for key, cell in own.items())
+        heading = "tps" if _ALONE.fullmatch(keys[-1]) else keys[-1]
+        yield from (_Row((*keys, key), {heading: cell}, around, place) for key, cell in own.items())
         return
     inner = {key: cast("Item", value) for key, value in item.items() if isinstance(value, dict)}
     told = {key: cell for name in inner if _DESCRIBES.fullmatch(name) for key, cell in _leaves(inner[name]).items()}
@@ -142,7 +149,7 @@ def _divided(inner: dict[str, Item], own: Cells, keys: tuple[str, ...]) -> tuple
 def _tables(rows: Iterable[_Row]) -> Iterator[Table]:
     """Rows at like places together, with a column for each key or position around them that varies."""
     groups: list[tuple[object, list[_Row]]] = []
-    for row in rows:
+    for row in _with_rates_alone(list(rows)):
         shape = ([key.startswith("#") for key in row.keys], bool(row.place))
         for other, alike in groups[-20:]:
             mine, its = row.cells.keys(), alike[0].cells.keys()
@@ -153,6 +160,38 @@ def _tables(rows: Iterable[_Row]) -> Iterator[Table]:
             groups.append((shape, [row]))
     for _, alike in groups:
         yield _table(alike, alone=len(groups) == 1)
+
+
+def _with_rates_alone(rows: list[_Row]) -> Iterator[_Row]:
+    """The rows, each with the nearest rates of its models by themselves."""
+    apart = [next((at for at, key in enumerate(row.keys[:-1]) if _ALONE.fullmatch(key)), None) for row in rows]
+    models = [_models(row.around | row.cells) if at is None else {} for row, at in zip(rows, apart, strict=True)]
+    named = {(column, model) for its in models for column, model in its.items()}
+    rates: dict[tuple[str, tuple[str, ...], str, str], set[str]] = {}
+    for row, at, its in zip(rows, apart, models, strict=True):
+        found = [cell for key, cell in row.cells.items() if _RATE.fullmatch(key)]
+        if at is not None and len(found) == 1:
+            column = "draft_rate" if row.keys[at][:1] in "dD" else "baseline_rate"
+            for name in {row.keys[-1].lower(), *_models(row.cells).values()}:
+                if (column, name) in named:
+                    rates.setdefault((row.place, row.keys[:at], column, name), set()).update(found)
+                    its["method"] = "none"
+    for row, its in zip(rows, models, strict=True):
+        given = {key: cell for key, cell in its.items() if key == "method"}
+        for column, model in its.items():
+            near = (rates.get((row.place, row.keys[:end], column, model)) for end in range(len(row.keys), -1, -1))
+            if len(found := next(filter(None, near), set[str]())) == 1:
+                given[column] = min(found)
+        yield row._replace(cells=given | row.cells)
+
+
+def _models(words: Cells) -> Cells:
+    """Of a row with drafts: rate that it lacks -> the model that it names."""
+    if any(words.get(key, "?").lower() in {"", "none", "no", "off"} for key in _MODELS["draft_rate"]):
+        return {}
+    own = {column for column in _MODELS for key in words if column[:5] in key.lower() and _RATE.fullmatch(key)}
+    found = {column: next(filter(None, map(words.get, keys)), "").lower() for column, keys in _MODELS.items()}
+    return {column: model for column, model in found.items() if model and column not in own}
 
 
 def _table(rows: list[_Row], *, alone: bool) -> Table:
@@ -216,4 +255,4 @@ def _is_number(value: object) -> bool:
 
 def _is_measure(key: str, cell: str) -> bool:
     """Whether a value is one of the row itself, and not of what lies below it."""
-    return re.match(r"[~+-]?\d", cell) is not None and not _SETTING.fullmatch(key)
+    return is_number(cell) and not _SETTING.fullmatch(key)

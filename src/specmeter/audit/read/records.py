@@ -140,6 +140,9 @@ class Frame:
             {r: side_of(text) if c not in numeric or is_plain(text) else "" for r, text in cells.items()}
             for c, cells in enumerate(self.words)
         ]
+        columns = {column.name: c for c, head in enumerate(grid.head) if (column := known_column(head)) is not None}
+        self.named = {name: self.words[c] for name, c in columns.items()}
+        """Cells of columns of texts, by name."""
         self.method = self._method_columns(sides)
         self.reference = self._references()
         self.of_prompt = [_OF_PROMPT.search(" ".join(self.words_of(r))) is not None for r in rows]
@@ -198,11 +201,12 @@ class Frame:
 
     def _references(self) -> dict[int, list[int]]:
         """Rows that a column names as the baseline of a row, by their labels."""
-        named = {column.name: c for c, head in enumerate(self.grid.head) if (column := known_column(head)) is not None}
-        if not {"reference", "label"} <= named.keys():
-            return {}
-        labels, its = self.words[named["label"]], self.words[named["reference"]]
+        labels, its = self.named.get("label", {}), self.named.get("reference", {})
         return {r: [b for b, label in labels.items() if label == name and b != r] for r, name in its.items()}
+
+    def model(self, r: int, name: Literal["target", "draft"]) -> tuple[str, ...]:
+        """A model of a row and the machine that runs it, as far as columns of their own say."""
+        return tuple(self.named.get(it, {}).get(r, "").lower() for it in (name, "device"))
 
     def words_of(self, r: int) -> list[str]:
         """The texts of a row."""
@@ -236,6 +240,7 @@ class _Shared:
     """The same of columns that only count or name the rows."""
     machines: list[dict[int, str]] = field(default_factory=list[dict[int, str]])
     by_key: dict[tuple[str | None, ...], list[int]] = field(default_factory=dict[tuple[str | None, ...], list[int]])
+    by_target: dict[tuple[str, ...], list[int]] = field(default_factory=dict[tuple[str, ...], list[int]])
 
     def key(self, row: int) -> tuple[str | None, ...]:
         return tuple(cells.get(row) for cells in self.conditions)
@@ -320,6 +325,7 @@ class Records:
                 (shared.repeats if REPEAT.search(grid.head[c]) else shared.conditions).append(cells)
         for b in shared.bases:
             shared.by_key.setdefault(shared.key(b), []).append(b)
+            shared.by_target.setdefault(self.frame.model(b, "target"), []).append(b)
 
     def baselines(self, r: int) -> list[int]:
         """Rows without speculation that are otherwise like this one."""
@@ -500,6 +506,12 @@ class Records:
                     self._take_change(record, i)
         if not record.known and not record.positions:
             return None
+        if role != "base" and "draft_rate" not in record.known and (draft := frame.model(r, "draft"))[0]:
+            rates = [i for i in members if reading[i].quantity == "rate" and reading[i].side != "sd"]
+            alone = [(b, i) for b in self.shared.by_target.get(draft, [])[:_MANY] for i in rates]
+            found = [it for b, i in alone if (it := self._number(i, b)) is not None and it.value > 0]
+            if found:
+                record.known["draft_rate"] = _together(found)
         record.apart = self._is_apart(record)
         if role == "base" and drafts(record.known):
             record.role = ""  # the baseline of a comparison of drafts
@@ -580,15 +592,19 @@ class Records:
         found = [number for b in rows if (number := self._number(i, b)) is not None and number.value > 0]
         if not found or name in record.known:
             return
-        low, high = min(it.low for it in found), max(it.high for it in found)
-        values = [it.value for it in found]
-        record.known[name] = Range(low, sum(values) / len(values), high)
+        record.known[name] = _together(found)
         record.origin[name] = i
         record.baselines = tuple(rows)
         for cells in self.shared.machines:
             plain, own = cells.get(rows[0]), cells.get(record.row)
             if plain and own and plain != own:
                 record.elsewhere = plain, own
+
+
+def _together(found: Sequence[Range]) -> Range:
+    """Their mean, which may be anything between them."""
+    mean = sum(it.value for it in found) / len(found)
+    return Range(min(it.low for it in found), mean, max(it.high for it in found))
 
 
 def _gain(num: Num, words: str, plus: float) -> Range:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from specmeter.audit.claim import Claim, ColumnRead
+from specmeter.audit.read.cells import EMPTY, numbers
 from specmeter.audit.read.claims import claim_from
 from specmeter.audit.read.document import Importer, read_text
 from specmeter.audit.read.exact import exact_streams
@@ -108,6 +109,12 @@ def read_grid(grid: Grid, understood: Understood | None, path: Path, options: Ta
             if other and list(other) != mine and other not in rivals and len(rivals) < MOST_RIVALS:
                 rivals.append(other)
         every[r] = [claim.model_copy(update={"columns": read_as, "rivals": tuple(rivals)}) for claim in mine]
+        if (why := _no_speedup(understood, r)) is None:
+            continue
+        if any(map(_says_something, mine)):
+            every[r][0] = every[r][0].model_copy(update={"notes": (*every[r][0].notes, why)})
+        else:
+            every[r] = [Claim(source=str(path), row=frame.grid.places[r], label=frame.label[r], problem=why)]
     yield from (claim for r in sorted(every) for claim in every[r])
     yield from problems
 
@@ -120,6 +127,21 @@ _NUMBERS = (
 
 def _says_something(claim: Claim) -> bool:
     return any(getattr(claim, name) not in (None, ()) for name in _NUMBERS)
+
+
+def _no_speedup(understood: Understood, r: int) -> Message | None:
+    """Why the speedup of a row with drafts is not read: it is `OOM`, `0` or `-1.2x`."""
+    frame = understood.frame
+    read = {it.column: best.quantity for it, best in zip(frame.streams, understood.best, strict=True) if it.own}
+    for c, (head, cell) in enumerate(zip(frame.grid.head, frame.grid.rows[r], strict=True)):
+        quantity = read.get(c) or ((column := known_column(head)) and column.quantity)
+        if quantity not in {"speedup", "gain"} or frame.role[r] == "base" or EMPTY.fullmatch(cell):
+            continue
+        if not (found := numbers(cell)):
+            return Message("unread.no_number", name=head[:40], value=cell[:40])
+        if found[0].value <= 0 and quantity == "speedup":
+            return Message("unread.not_positive", name=head[:40], value=cell[:40])
+    return None
 
 
 def _text_columns(frame: Frame, options: TableOptions) -> dict[str, dict[int, str]]:
