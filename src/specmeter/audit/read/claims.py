@@ -159,9 +159,10 @@ def _numbers(record: Record, frame: Frame, kept: Collection[str]) -> dict[str, A
     if "predicted_n" in known and known["predicted_n"].high < 1:
         known.pop("decode_rate", None)  # of a prompt
     drafted, accepted, tokens = (known.get(name) for name in ("drafted", "accepted", "predicted_n"))
-    if drafted is not None and accepted is not None and tokens is not None and drafted.value * _FRACTION < tokens.value:
-        del known["drafted"], known["accepted"]  # 3/5 is a share, beside hundreds of tokens
-        known.setdefault("acceptance", accepted.over(drafted) if drafted.value > 0 else accepted)
+    if frame.grid.kind == "prose" and drafted is not None and accepted is not None and tokens is not None:
+        if 0 < drafted.value * _FRACTION < tokens.value:  # 3/5 is a share, beside hundreds of tokens
+            del known["drafted"], known["accepted"]
+            known.setdefault("acceptance", accepted.over(drafted))
     fields: dict[str, Any] = {}
     rounding: dict[str, float] = {}
     for name, value in known.items():
