@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 FAILED, CONSERVATION, WINDOW = "target-decode-failed", "conservation", "window-mismatch"
 UNSAID_LENGTH = 128
 """Draft tokens of one step, at most, where a source does not say."""
+LONGER = 3
+"""Times the mean length that a draft has, at most, if a source says neither its length nor its certainty."""
 LONG_DRAFT = 32
 """Accepted tokens of a last draft that one generation cut off, from which on a source would say how long drafts are."""
 FEW_FAILURES = 0.01
@@ -143,10 +145,15 @@ def _law(claim: Claim) -> Iterator[BoundOutcome]:
 
 
 def _unsaid_length(claim: Claim) -> int:
-    """Tokens of the longest draft, at most, where a source does not say: the others had one each, at least; none where
-    drafts end at a least certainty."""
+    """Tokens of the longest draft, at most, if a source does not say: the others had one each, at least, unless rounds
+    without drafts count, too; none if drafts end at a least certainty."""
     drafted, others = claim.drafted, 0 if claim.p_min else max(0, (claim.steps or 1) - 1)
-    return min(UNSAID_LENGTH, UNSAID_LENGTH if drafted is None else max(0, drafted - others))
+    return UNSAID_LENGTH if drafted is None else min(UNSAID_LENGTH, max(drafted - others, _longer_than_mean(claim)))
+
+
+def _longer_than_mean(claim: Claim) -> int:
+    """Tokens of a long draft, by the mean length."""
+    return max(1, LONGER * math.ceil((claim.drafted or 0) / (claim.steps or 1)))
 
 
 def _usual_cut(claim: Claim, runs: int) -> float:
@@ -182,7 +189,7 @@ def _miscounted(claim: Claim, it: Equation, most: float, shortest: float) -> boo
     """Whether counts do not give tau, even if a draft was cut off at the end of each generation, which some sources
     count. `shortest`: tokens of a mean generation, if a source does not say how many it sums up."""
     accepted, steps = claim.accepted or 0, claim.steps or 1
-    longest = max(1, claim.gamma or math.ceil((claim.drafted or 0) / steps))
+    longest = claim.gamma or _longer_than_mean(claim)
     runs = claim.runs or max(1, (accepted + steps) // shortest)
     slack = max((MEAN_OF_SPEEDUPS - 1 if "tau" in claim.averaged else most) * it.right.value, longest * runs / steps)
     return apart(it.left, Range(it.right.low - slack, it.right.value, it.right.high + slack)) > 1 + 1e-9

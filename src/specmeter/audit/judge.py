@@ -151,12 +151,12 @@ def _decided(
         return "implausible", broken[0]
     if doubtful := [it for it in outcomes if it.result == "doubtful"]:
         return ("implausible" if against_itself else "cannot tell"), [*against_itself, *doubtful][0]
-    if against_itself:
-        return "implausible", against_itself[0]
     if claim.drafted_nothing and (plain := _plain_against_plain(claim, noise)) is not None:
         return plain
     if (held := _deciding(claim, outcomes, noise)) is not None:
         return "possible", held
+    if against_itself:
+        return "implausible", against_itself[0]
     return "cannot tell", _what_is_missing(claim, outcomes)
 
 

@@ -456,7 +456,8 @@ class Records:
         if num is None:
             return None
         scale, quantity = meaning.scale, meaning.quantity
-        if quantity in {"gain", "speedup"} and {"x", "%"} & {num.unit} and (quantity == "gain" or num.unit == "%"):
+        as_gain = quantity == "gain" or (quantity == "speedup" and num.unit == "%" and scale == 1.0)
+        if as_gain and num.unit in {"x", "%"}:
             return _gain(num, f"{num.words} {stream.heading}", -1.0 if quantity == "gain" else 0.0)
         if quantity in {"gain", "acceptance"} and self.frame.percent[i]:
             if quantity == "gain":
