@@ -66,7 +66,8 @@ def detect(path: Path) -> str:
     """The format of a file, by how it begins. Raises `UsageError` when it cannot be read."""
     head = read_head(path)
     is_table = _has_table(head, path)
-    return next(name for name in FORMATS if not (is_table and name in LOGS) and importer(name).sniff(head))
+    names = (name for name in FORMATS if not (is_table and name in LOGS) and importer(name).sniff(head))
+    return next(names, "table")  # also what begins with many empty lines
 
 
 _MARKED = frozenset({"markdown", "html", "latex", "csv"})

@@ -204,12 +204,14 @@ def items(page: Sequence[str]) -> list[Table]:
 def pairs(page: Sequence[str]) -> list[Table]:
     """Lines of keys and values, and what stands around them."""
     entries: list[_Entry] = []
-    name, begun = "", True
+    name, begun, apart = "", True, False
+    ahead: dict[str, str] = {}
+    """What `Model: A` lines say of the entry below them."""
     others: list[str] = []
     titles: list[str] = []
     for number, line in enumerate(page, start=1):
         if not line.strip() or _NOTHING.fullmatch(line[:_LINE]) or re.match(r"# (?:HELP|TYPE) ", line):
-            titles = titles if line.strip() else []
+            titles, apart = titles if line.strip() else [], True
             continue
         is_title = len(line) > _LINE or _TITLE.fullmatch(line)
         before, told = ("", []) if is_title else _pairs_of(_MARKER.sub("", line, count=1))
@@ -217,7 +219,8 @@ def pairs(page: Sequence[str]) -> list[Table]:
             text = clean(_STAMP.sub("", line, count=1))
             stated = None if is_title or begun else _KEY.fullmatch(text)
             if stated and len(stated[2].split()) < 5 and len(stated[1].split()) < 4:
-                entries[-1].cells.setdefault(stated[1], stated[2])
+                next_one = apart or ahead or stated[1] in entries[-1].cells
+                (ahead if next_one else entries[-1].cells)[stated[1]] = stated[2]
                 continue
             others.append(line)
             title = text.strip("-=#*: ")
@@ -225,11 +228,12 @@ def pairs(page: Sequence[str]) -> list[Table]:
             name = ", ".join(it for it in titles if len(it) < 80) or "".join(titles[-1:])[:120]
             begun = True
             continue
-        place, titles = f"line {number}", []
+        place, titles, apart = f"line {number}", [], False
         for key, value in told:
-            if begun or key in entries[-1].cells or (before and before != name):
-                entries.append(_Entry(place, " ".join(dict.fromkeys(filter(None, (name, before))))))
+            if begun or ahead or key in entries[-1].cells or (before and before != name):
+                entries.append(_Entry(place, " ".join(dict.fromkeys(filter(None, (name, before)))), dict(ahead)))
                 begun, before = False, ""
+                ahead.clear()
             entries[-1].cells[key] = value
             entries[-1].places[key] = place
     context = "\n".join(others)[:_LINE]

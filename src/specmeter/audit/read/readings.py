@@ -272,6 +272,9 @@ def fit(reading: Reading, frame: Frame) -> float:
     sizes = [frame.middle[i] for i, meaning in enumerate(reading) if meaning.quantity == "rate" and frame.middle[i] > 0]
     if sizes and max(sizes) > UNLIKE * min(sizes):
         nats -= 5.0
+    for quantity in ("accepted", "drafted", "steps"):
+        its = [it.scope for it, meaning in zip(streams, reading, strict=True) if it.own and meaning.quantity == quantity]
+        nats -= 4.0 * (len(its) - len(set(its)))
     for quantity in ("acceptance", "gamma", "tau", "accepted", "drafted", "steps"):
         nats -= 0.8 * max(0, sum(meaning.quantity == quantity for meaning in reading) - 2)
     return nats
