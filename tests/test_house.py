@@ -156,7 +156,6 @@ def test_every_module_says_what_it_is() -> None:
 
 
 LONG: dict[str, str] = {
-    "specmeter.audit.read.table": "one table reader; other rows and columns are read beside it",
     "specmeter.measure.loop": "the only loop: its order is the order of a measurement",
     "specmeter.numbers.stats": "every statistic of a speedup, each tested against scipy",
 }

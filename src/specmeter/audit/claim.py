@@ -521,7 +521,8 @@ _LENGTH = re.compile(
     r"|(?<![a-z0-9])(?:heads|depth|nd|(?<!power )cap(?==)|block(?:[-_ ]size)?(?==)|d(?==)|--draft|draft(?:[-_ ]size)?)"
     r"\s*[=:]?\s*(\d{1,2})(?!\.\d|\w|[%/:]| ?(?:ms|s\b|tok|prompt|run|sample|request|model|gpu))"
     # behind a method, `n` is its draft length, and so is what follows MTP; alone it may count samples
-    r"|(?<![a-z])(?:mtp|eagle\S{0,3}|draft\w{0,6}|dflash\d?|dspark|nextn|spec\w{0,8})(?: on| enabled| [\d.]{1,4}b)?[ ,(_-]{1,3}"
+    r"|(?<![a-z])(?:mtp|eagle\S{0,3}|draft\w{0,6}|dflash\d?|dspark|nextn|spec\w{0,8})(?: on| enabled| [\d.]{1,4}b)?"
+    r"[ ,(_-]{1,3}"
     r"n[-= ]{0,3}(\d{1,2})\b(?!\.\d|%| (?:prompt|run|sample|request))"
     r"|(?<![a-z])(?:mtp|nextn)[-_ =:(]{0,2}([1-9]|1\d)\b"
     r"(?!\.\d|[%x/]| ?(?:[bkx]\b|gpu|run|prompt|sample|request|tok|t/s))",

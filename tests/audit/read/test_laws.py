@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from specmeter.audit.read.frame import Frame
 from specmeter.audit.read.grids import grids
 from specmeter.audit.read.laws import baseline_rows, broken
 from specmeter.audit.read.meaning import streams_of
-from specmeter.audit.read.records import Frame
 
 
 def frame(text: str) -> Frame:

@@ -16,8 +16,9 @@ from specmeter.audit.claim import (
     least_certainty,
     mixture_of_experts,
 )
+from specmeter.audit.read.frame import Frame
 from specmeter.audit.read.readings import OF_SPEEDUP
-from specmeter.audit.read.records import REPEAT, Frame, Record, drafts
+from specmeter.audit.read.records import REPEAT, Record, drafts
 from specmeter.audit.read.words import in_english, is_plain, known_column, load, norm, requests_at_once
 from specmeter.messages import Message
 from specmeter.theory.catalogue import devices as catalogue
@@ -159,10 +160,10 @@ def _numbers(record: Record, frame: Frame, kept: Collection[str]) -> dict[str, A
     if "predicted_n" in known and known["predicted_n"].high < 1:
         known.pop("decode_rate", None)  # of a prompt
     drafted, accepted, tokens = (known.get(name) for name in ("drafted", "accepted", "predicted_n"))
-    if frame.grid.kind == "prose" and drafted is not None and accepted is not None and tokens is not None:
-        if 0 < drafted.value * _FRACTION < tokens.value:  # 3/5 is a share, beside hundreds of tokens
-            del known["drafted"], known["accepted"]
-            known.setdefault("acceptance", accepted.over(drafted))
+    many = tokens.value / _FRACTION if frame.grid.kind == "prose" and tokens is not None else 0.0
+    if drafted is not None and accepted is not None and 0 < drafted.value < many:
+        del known["drafted"], known["accepted"]  # 3/5 is a share, beside hundreds of tokens
+        known.setdefault("acceptance", accepted.over(drafted))
     fields: dict[str, Any] = {}
     rounding: dict[str, float] = {}
     for name, value in known.items():

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from specmeter.audit.read.cells import EMPTY, numbers
+from specmeter.audit.read.frame import Frame
 from specmeter.audit.read.grid import Grid
 from specmeter.audit.read.meaning import Meaning, Stream
 from specmeter.audit.read.readings import Scored, Understood
-from specmeter.audit.read.records import EXTRA, Frame
+from specmeter.audit.read.records import EXTRA
 from specmeter.audit.read.words import IGNORE, Column, known_column
 
 _OWN = frozenset({

@@ -16,8 +16,8 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from specmeter.audit.read.cells import Num
+from specmeter.audit.read.frame import Frame
 from specmeter.audit.read.meaning import COUNTS, Stream
-from specmeter.audit.read.records import Frame
 from specmeter.messages import Message, Value
 from specmeter.text import number
 

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from specmeter.audit.equations import Equation, equations
+from specmeter.audit.read.frame import Frame
 from specmeter.audit.read.grid import Grid, turned
 from specmeter.audit.read.laws import baseline_rows
 from specmeter.audit.read.meaning import TIMES, Meaning, Stream, name_of, streams_of
 from specmeter.audit.read.options import TableOptions
-from specmeter.audit.read.records import Frame, Reading, Record, Records
+from specmeter.audit.read.records import Reading, Record, Records
 from specmeter.audit.read.words import IGNORE
 
 RIVAL = 2.7
@@ -273,7 +274,9 @@ def fit(reading: Reading, frame: Frame) -> float:
     if sizes and max(sizes) > UNLIKE * min(sizes):
         nats -= 5.0
     for quantity in ("accepted", "drafted", "steps"):
-        its = [it.scope for it, meaning in zip(streams, reading, strict=True) if it.own and meaning.quantity == quantity]
+        its = [
+            it.scope for it, meaning in zip(streams, reading, strict=True) if it.own and meaning.quantity == quantity
+        ]
         nats -= 4.0 * (len(its) - len(set(its)))
     for quantity in ("acceptance", "gamma", "tau", "accepted", "drafted", "steps"):
         nats -= 0.8 * max(0, sum(meaning.quantity == quantity for meaning in reading) - 2)

@@ -16,13 +16,14 @@ from specmeter.audit.read.cells import EMPTY, numbers
 from specmeter.audit.read.claims import claim_from
 from specmeter.audit.read.document import Importer, read_text
 from specmeter.audit.read.exact import exact_streams
+from specmeter.audit.read.frame import Frame
 from specmeter.audit.read.grid import Grid
 from specmeter.audit.read.grids import grids
 from specmeter.audit.read.laws import broken
 from specmeter.audit.read.meaning import name_of
 from specmeter.audit.read.options import TableOptions
 from specmeter.audit.read.readings import MOST_RIVALS, Scored, Understood, understand
-from specmeter.audit.read.records import Frame, Records
+from specmeter.audit.read.records import Records
 from specmeter.audit.read.words import IGNORE, column_named, known_column
 from specmeter.errors import UsageError
 from specmeter.messages import Message
