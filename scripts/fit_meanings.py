@@ -1,9 +1,9 @@
-"""Fit the points of evidence in `meanings.toml` to labelled columns, and say how well meanings are told without it.
+"""Fit the points of evidence in `meanings.toml` to labelled columns, and show how often the best meaning is right.
 
     uv run python scripts/fit_meanings.py            what the present points are worth
     uv run python scripts/fit_meanings.py --fit      the same after a fit, held out by file
     uv run python scripts/fit_meanings.py --write    fit on all files and write the points back, if that is better
-    uv run python scripts/fit_meanings.py --wrong    the columns that are told wrongly
+    uv run python scripts/fit_meanings.py --wrong    the columns whose best meaning is wrong
     uv run python scripts/fit_meanings.py --sharp    the log loss by nats per point
 
 The labels are in `tests/data/audit/columns.tsv`: file, number of the grid, kind, text above it, heading, meaning of
@@ -256,7 +256,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Fit the points of evidence in meanings.toml to labelled columns.")
     parser.add_argument("--fit", action="store_true", help="Fit, held out by file.")
     parser.add_argument("--write", action="store_true", help="Write the points back if they are better.")
-    parser.add_argument("--wrong", action="store_true", help="Show the streams that are told wrongly.")
+    parser.add_argument("--wrong", action="store_true", help="Show the streams whose best meaning is wrong.")
     parser.add_argument("--sharp", action="store_true", help="Log loss by nats per point.")
     parser.add_argument("--shrink", type=float, default=SHRINK, help="Cost of changing a point. Default: %(default)s.")
     options = parser.parse_args()

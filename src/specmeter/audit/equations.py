@@ -101,7 +101,7 @@ class Equation(NamedTuple):
     def info(self) -> float:
         """Evidence in nats that the numbers are read rightly: sharp numbers that agree are unlikely to do so by chance.
 
-        Below 0 if they do not quite agree. A breach counts as whoever asks sees fit, and has 0.
+        Below 0 if they do not quite agree. A law that is broken has 0: its cost is up to the caller.
         """
         law = LAWS[self.law]
         if self.gap > law.near:

@@ -206,9 +206,6 @@ def _what_is_missing(claim: Claim, outcomes: Sequence[BoundOutcome]) -> BoundOut
     of_tau = next((it for it in outcomes if it.bound == "speedup-above-tau"), None)
     if of_tau is not None and of_tau.result == "weak":
         tree = claim.acceptance is not None and may_be_tree(claim)
-        unread = [it for it in claim.notes if isinstance(it, Message) and it.code == "unread.above_whole"]
-        if unread and claim.acceptance is None:
-            return _undecided("speedup-above-tau", "audit.gamma_alone_unread", line=of_tau.line, unread=unread[0])
         code = "audit.gamma_alone_of_tree" if tree else "audit.gamma_alone"
         return _undecided("speedup-above-tau", code, line=of_tau.line)
     if of_tau is not None:

@@ -65,8 +65,8 @@ def importer(name: str) -> Importer:
 def detect(path: Path) -> str:
     """The format of a file, by how it begins. Raises `UsageError` when it cannot be read."""
     head = read_head(path)
-    is_table = _has_table(head, path)
-    names = (name for name in FORMATS if not (is_table and name in LOGS) and importer(name).sniff(head))
+    sniffed = (name for name in FORMATS if importer(name).sniff(head))
+    names = (name for name in sniffed if name not in LOGS or not _has_table(head, path))
     return next(names, "table")  # also what begins with many empty lines
 
 

@@ -13,6 +13,7 @@ from specmeter.audit.claim import draft_lengths
 from specmeter.audit.read.cells import clean
 from specmeter.audit.read.grid import Grid
 from specmeter.audit.read.meaning import Stream, name_of, streams_of
+from specmeter.audit.read.options import TableOptions
 from specmeter.audit.read.words import (
     canonical,
     in_english,
@@ -30,7 +31,7 @@ def streams(headings: str, *rows: str, context: str = "", chosen: dict[str, str]
     """The streams of a table of these headings and rows, cells separated by bars."""
     split = [[cell.strip() for cell in line.split("|")] for line in (headings, *rows)]
     grid = Grid(split[0], split[1:], [], context=context, kind="table", sections=[""] * len(rows))
-    return streams_of(grid, chosen)
+    return streams_of(grid, TableOptions(chosen or {}))
 
 
 def meanings(headings: str, *rows: str, context: str = "") -> list[str]:

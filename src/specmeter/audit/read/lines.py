@@ -205,8 +205,7 @@ def pairs(page: Sequence[str]) -> list[Table]:
     """Lines of keys and values, and what stands around them."""
     entries: list[_Entry] = []
     name, begun, apart = "", True, False
-    ahead: dict[str, str] = {}
-    """What `Model: A` lines say of the entry below them."""
+    ahead: dict[str, str] = {}  # what `Model: A` lines say of the entry below them
     others: list[str] = []
     titles: list[str] = []
     for number, line in enumerate(page, start=1):
@@ -435,7 +434,7 @@ def _numbers_of(piece: str) -> Iterator[tuple[str, str]]:
 
 _ASIDE = re.compile(r"([^(),;]{1,60})\([^()]{0,100}\)\s?:?\s?$")
 _TOLD = re.compile(r"accept|faster|slower|speed-?up", re.I)
-"""Words of a number that speak of one in brackets behind it, too, and end what is told of it."""
+"""Words that also describe a number in brackets behind them. The words after them belong to the next number."""
 _IN = re.compile(r"\b(?:in|at)\b")
 
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from specmeter.audit.claim import column_name
 from specmeter.audit.read.cells import EMPTY, Num, is_number, numbers
 from specmeter.audit.read.grid import Grid
+from specmeter.audit.read.options import TableOptions
 from specmeter.audit.read.words import (
     IGNORE,
     LIMIT,
@@ -104,8 +104,9 @@ _OF_NAMES = {"target", "quant", "device", "engine"}
 """Columns whose numbers are parts of names: `14B Q4_K_M`."""
 
 
-def streams_of(grid: Grid, chosen: Mapping[str, str] | None = None) -> list[Stream]:
-    """The numbers of a grid in streams with their candidates; `chosen` maps names of columns to canonical ones."""
+def streams_of(grid: Grid, options: TableOptions | None = None) -> list[Stream]:
+    """The numbers of a grid in streams with their candidates; what the user says of a column comes first."""
+    options = options or TableOptions()
     page = Page(grid)
     out: list[Stream] = []
     for at, heading in enumerate(grid.head):
@@ -116,12 +117,12 @@ def streams_of(grid: Grid, chosen: Mapping[str, str] | None = None) -> list[Stre
             len(cell.split()) > 2 and r not in numeric and not is_plain(cell) for r, cell in cells.items()
         )  # sentences
         named = known_column(heading)
-        if not numeric or few or (named is not None and named.name in _OF_NAMES and heading not in (chosen or {})):
+        if not numeric or few or (named is not None and named.name in _OF_NAMES and heading not in options.columns):
             continue
         slots = _slots(numeric)
         for slot, values in slots.items():
             own = slot.split()[0] in {"first", "num", "before"}
-            name = (chosen or {}).get(column_name(heading, "" if own else slot))
+            name = options.meaning_of(heading, "" if own else slot)
             known = column_named(name) or column_named("condition") if name else canonical(heading) if own else None
             stream = Stream(at, slot, heading, values, scope_of(heading), own=own, known=known)
             facts = Facts(stream, page, slots=slots)

@@ -131,7 +131,7 @@ def understand(grid: Grid, options: TableOptions) -> Understood | None:
     for way in (grid, turned(grid)):
         if way is None:
             continue
-        streams = streams_of(way, options.columns)
+        streams = streams_of(way, options)
         if streams:
             frame = Frame(way, streams)
             if "base" not in frame.role:
@@ -236,9 +236,7 @@ def weigh(frame: Frame, reading: Reading, rows: Sequence[int] | None = None) -> 
             nats = equation.info if equation.holds else 0.0 if learned else -BROKEN
             mine[law] = mine.get(law, 0.0) + nats
     prior = sum(meaning.prior for meaning in reading) + fit(reading, frame)
-    scored = Scored(reading, prior, evidence)
-    scored.kept = kept
-    return scored
+    return Scored(reading, prior, evidence, kept=kept)
 
 
 _RESULTS = {"speedup", "gain", "token_time", "decode_time", "wall_time", "time_change"}
