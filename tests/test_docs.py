@@ -94,8 +94,8 @@ def test_the_tutorial_goes_from_nothing_to_a_pasted_line(
     assert invoke([*argv, "--details"]) == 0
     target = argv[1].removeprefix("bench:")
     lines = capsys.readouterr().out.splitlines()
-    assert re.match(rf"{target}: (\d+\.\d\dx as fast|do not speculate|no |too )", lines[0])
-    # Which arm wins, this machine decides; a line that speculates is among those of all arms in any case.
+    # Which arm wins, and whether it can be told, this machine decides; the lines of all arms are there in any case.
+    assert lines[0].startswith(target)
     offered = [line.strip() for line in lines if line.startswith("  llama-server -m ")]
     line = next(line for line in offered if "--spec-draft-n-max 4" in line)
     shown = [it for it in shlex.split(paste, comments=True) if it.startswith("-")]
