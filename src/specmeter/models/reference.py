@@ -1,4 +1,4 @@
-"""Resolves model references: a path, `bench:NAME[?...]` or `hf:OWNER/REPO/FILE.gguf[@REVISION]`.
+"""Resolves model references: a path, `bench:NAME[?...]`, `hf:OWNER/REPO/FILE.gguf[@REVISION]`, `twin:16x2:REFERENCE`.
 
 It also lists which models of an experiment are not on this machine, with sizes and how to get each; and which ones
 other programs left here (llama.cpp, LM Studio, Ollama, Hugging Face). For these only their own folders are looked at,
@@ -32,7 +32,8 @@ Progress = Callable[[int, int], None]
 """Called with (bytes done, bytes in all) while a model is built or downloaded."""
 ModelProgress = Callable[[str, int, int], None]
 """The same for several models: called with (name of the model, bytes done, bytes in all)."""
-Origin = Literal["path", "bench", "hf"]
+_Plain = Literal["path", "bench", "hf"]
+Origin = Literal[_Plain, "twin"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ ONLINE = Fetching()
 """What is missing is downloaded, without a progress display."""
 OFFLINE = Fetching(offline=True)
 
+_TWIN = re.compile(r"twin:[^:]*:")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 """Two letters at least: `C:` is a drive."""
 _MAX_LISTED = 10_000
@@ -85,15 +87,17 @@ def resolve(
 
     path = locate(reference, base_dir=base_dir, name=name, fetching=fetching).absolute()
     parts = [header.path for header in read_parts(path)]
-    origin = origin_of(reference)
+    dense = made_of(reference)
+    origin = _plain_origin(dense)
     return ModelIdentity(
         name=name,
         reference=reference,
         path=str(path),
         sha256=_sha256(parts),
         size_bytes=sum(part.stat().st_size for part in parts),
-        origin=origin,
-        timing_only=origin == "bench" and bench.parse(reference).timing_only,
+        # A twin says what its dense model says; one of the hub's is a file of this machine.
+        origin="path" if dense != reference and origin == "hf" else origin,
+        timing_only=origin == "bench" and bench.parse(dense).timing_only,
     )
 
 
@@ -121,10 +125,15 @@ def peek(reference: str, *, base_dir: Path = Path(), offline: bool = False) -> t
 
     Raises `ModelError` when the reference is malformed or names nothing that exists.
     """
-    from specmeter.models import bench, hub
+    from specmeter.models import bench, hub, twin
     from specmeter.models.gguf import part_paths
 
     origin = origin_of(reference)
+    if origin == "twin":
+        spec = twin.parse(reference)
+        if not peek(spec.parent, base_dir=base_dir, offline=offline)[1]:
+            return None, False
+        return twin.peek(spec, locate(spec.parent, base_dir=base_dir, fetching=OFFLINE))
     if origin == "hf":
         return hub.peek(hub.parse(reference), offline=offline)
     if origin == "bench":
@@ -144,18 +153,26 @@ def locate(reference: str, *, base_dir: Path, name: str = "", fetching: Fetching
 
     Its progress is told by `name`, or else by the reference. Raises `ModelError` as `resolve` does.
     """
-    from specmeter.models import bench, hub
+    from specmeter.models import bench, hub, twin
 
     origin, progress = origin_of(reference), fetching.progress_of(name or reference)
     if origin == "hf":
         return hub.fetch(hub.parse(reference), offline=fetching.offline, progress=progress)
     if origin == "bench":
         return bench.build(bench.parse(reference), progress=progress)
+    if origin == "twin":
+        spec = twin.parse(reference)
+        parent = locate(spec.parent, base_dir=base_dir, name=name, fetching=fetching)
+        return twin.build(spec, parent, progress=progress)
     return _existing(_path(reference, base_dir))
 
 
 def origin_of(reference: str) -> Origin:
     """Where a reference points. Raises `ModelError` for an unknown scheme or an empty reference."""
+    return "twin" if _TWIN.match(reference) else _plain_origin(reference)
+
+
+def _plain_origin(reference: str) -> _Plain:
     if reference.startswith(("hf:", "bench:")):
         return "hf" if reference.startswith("hf:") else "bench"
     if not reference.strip() or "\0" in reference:
@@ -166,22 +183,35 @@ def origin_of(reference: str) -> Origin:
     return "path"
 
 
+def made_of(reference: str) -> str:
+    """The reference of the dense model that a twin is made of; any other reference as it is."""
+    match = _TWIN.match(reference)
+    return reference[match.end() :] if match else reference
+
+
+def with_dense(reference: str, dense: str) -> str:
+    """The same reference with another one for the dense model."""
+    match = _TWIN.match(reference)
+    return f"{match[0]}{dense}" if match else dense
+
+
 def absolute(reference: str) -> str:
     """A reference that means the same wherever it is read: a path from the root, any other as it is.
 
     Raises `ModelError` for an unknown scheme, an empty reference, or the home of a user who is not there.
     """
-    if reference.startswith("mock:") or origin_of(reference) != "path":
+    dense = made_of(reference)
+    if reference.startswith("mock:") or origin_of(dense) != "path":
         return reference
     try:
-        return str(Path(reference).expanduser().absolute())
+        return with_dense(reference, str(Path(dense).expanduser().absolute()))
     except RuntimeError as error:
         raise ModelError(f"{reference}: {error}", fix="write the path without ~") from None
 
 
 def means_a_model(reference: str) -> bool:
     """Whether a model is meant, and not an experiment: by its scheme, its ending, or what the file begins with."""
-    if reference.startswith(("hf:", "bench:", "mock:")) or reference.lower().endswith(".gguf"):
+    if reference.startswith(("hf:", "bench:", "mock:", "twin:")) or reference.lower().endswith(".gguf"):
         return True
     try:
         path = Path(reference).expanduser()
@@ -193,7 +223,7 @@ def means_a_model(reference: str) -> bool:
         return False
 
 
-_KINDS = "use a path, bench:NAME (see `specmeter models list`) or hf:OWNER/REPO/FILE.gguf"
+_KINDS = "use a path, bench:NAME (see `specmeter models list`), hf:OWNER/REPO/FILE.gguf or twin:16x2:MODEL"
 
 
 def _path(reference: str, base_dir: Path) -> Path:
@@ -262,7 +292,8 @@ def absent_models(
     to `ask`; then models on it are not looked at. Raises `ModelError` for a reference that is malformed.
     """
     found: list[AbsentModel] = []
-    for key, reference in references.items():
+    for key, given in references.items():
+        reference = made_of(given)
         origin = origin_of(reference)
         if origin == "path":
             found += _file(key, reference, base_dir)
