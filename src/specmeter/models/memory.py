@@ -47,9 +47,9 @@ _ROLLS_BACK = frozenset(
         "bailingmoe3",
     }
 )
-"""`llm_arch_supports_rs_rollback` in llama.cpp's src/llama-arch.cpp (0c1e57098, October 2026)."""
+"""llm_arch_supports_rs_rollback in llama.cpp's src/llama-arch.cpp (0c1e57098, October 2026)."""
 _SLOT_METHODS = frozenset({"draft-mtp", "draft-eagle3", "draft-dflash", "draft-dspark"})
-"""`need_n_rs_seq` in llama.cpp's common/common.h (0c1e57098)."""
+"""need_n_rs_seq in llama.cpp's common/common.h (0c1e57098)."""
 _UNKNOWN_CACHE = frozenset({"deepseek4"})
 """Compressed caches whose size does not follow from heads and layers."""
 
@@ -99,7 +99,7 @@ class Memory(Record):
 
 
 def state_slots(architecture: str | None, methods: Collection[str], gamma: int | None) -> int:
-    """How many further recurrent states llama.cpp keeps per sequence (`n_rs_seq`): one per draft token, for a rejection
+    """How many further recurrent states llama.cpp keeps per sequence (n_rs_seq): one per draft token, for a rejection
     to go back to. 0: it saves the state before each verification, and after a rejection restores it and replays what
     was accepted. So it does with longer drafts of n-gram methods beside."""
     slots = architecture in _ROLLS_BACK and not _SLOT_METHODS.isdisjoint(methods)
