@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import huggingface_hub.constants
 import pytest
 
 from specmeter.cli import invoke
-from specmeter.models.reference import file_of, made_of
+from specmeter.models.reference import made_of
 from specmeter_studies import names
-from specmeter_studies.order import ExperimentPart, StudyOrder, files_of, load_parts, references_of, variants_of
 from specmeter_studies.loading import find
+from specmeter_studies.order import ExperimentPart, StudyOrder, files_of, load_parts, references_of, variants_of
 
 SMOL = "SmolLM2-135M-Instruct.Q4_1.gguf"
 CODER = "qwen2.5-coder-{}-instruct-q4_k_m.gguf"
@@ -56,14 +57,14 @@ def test_what_is_missing_is_told_with_the_line_that_fetches_it(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SPECMETER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     assert invoke(["study", "run", "self-speculation", "--variant", "real", "--offline"]) == 2
     error = capsys.readouterr().err
     fetched = f"specmeter models build hf:Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF/{CODER.format('1.5b')}"
     assert error.count(fetched) == 1
     assert f"--models DIR ({CODER.format('1.5b')})" in error
     (tmp_path / "empty").mkdir()
-    assert invoke(["study", "run", "apple-sd", "--variant", "real", "--models", "empty"]) == 2
+    assert invoke(["study", "run", "apple-sd", "--variant", "real", "--models", "empty", "--offline"]) == 2
     error = capsys.readouterr().err
     assert "--models" in error
     assert CODER.format("0.5b") in error
