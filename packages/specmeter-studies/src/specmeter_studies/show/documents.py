@@ -409,7 +409,7 @@ def _ruled(claims: Sequence[tuple[str, ClaimRuling]]) -> Table:
                 Cell(name),
                 Cell(claim.claim),
                 Cell(Message(f"ruling.{claim.ruling}"), tone=_TONES.get(claim.ruling, "faint")),
-                Cell(claim.found, row=f"claim-{name}-{claim.id}"),
+                Cell(claim.told, row=f"claim-{name}-{claim.id}"),
             ),
             filed={"document": name, "ruling": claim.ruling},
         )
