@@ -1,7 +1,7 @@
 """Everything that is ruled about published numbers, as it was last agreed upon: no ruling changes by accident.
 
 `tests/data/rulings.json` holds the audit's ruling of every published row and what every study says of its document's
-own numbers. After a deliberate change, `uv run python tests/audit/test_rulings.py` writes it anew; its diff is to be read.
+own numbers. After a deliberate change `uv run python tests/audit/test_rulings.py` writes it anew; read its diff.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ def report() -> Report:
             Text(Message("documents.gains", gains=_told(gaining), runs=runs), row=_of_matrix(gaining)),
             Text(Message("documents.loses", losses=_told(losing)), row=_of_matrix(losing)),
             *_cause(shown=True),
-            found_since.answer(second),
+            *found_since.answer(second),
             Text(
                 Message(
                     "documents.disagree",
