@@ -21,6 +21,7 @@ from specmeter.models import bench
 from specmeter.models import twin as twins
 from specmeter.models.export import export_hf
 from specmeter.models.facts import MAX_EXPERTS, ModelFacts, read_facts, read_header
+from specmeter.models.memory import state_slots
 from specmeter.models.preflight import Compatibility
 from specmeter.models.preflight import compare as compare_models
 from specmeter.models.reference import Fetching, locate, resolve
@@ -60,6 +61,7 @@ def command() -> None:
       twin:16x2:REFERENCE                      an MoE made of a dense model: 16 experts, 2 active
       twin:16x2?router=uniform:REFERENCE       the same with another router
       twin:dense2:REFERENCE                    its dense control: 2 copies side by side, no router
+      quant:Q4_0:REFERENCE                     a model in another type of llama-quantize
 
     \b
     Examples:
@@ -342,7 +344,8 @@ def _described(facts: ModelFacts, kv_types: str, kv_bytes: int | None) -> Iterab
     if memory is not None and memory.recurrent_layers:
         state = memory.recurrent_state_bytes
         told = "of unknown size" if state is None else size(state)
-        yield "recurrent state", f"{told} in {memory.recurrent_layers} layers, {memory.full_layers} attend"
+        heads = "; heads keep one more per draft token" if state_slots(facts.architecture, ("draft-mtp",), 1) else ""
+        yield "recurrent state", f"{told} in {memory.recurrent_layers} layers, {memory.full_layers} attend{heads}"
     yield "vocabulary", f"{_or_unknown(vocabulary.size)} tokens, {vocabulary.model} / {vocabulary.pre}"
     yield "  fingerprint", (vocabulary.sha256 or "unknown")[:16]
     specials = {name: getattr(vocabulary, name) for name in ("bos", "eos", "eot", "pad")}

@@ -130,13 +130,13 @@ def _one_or_several(values: Sequence[Any]) -> Any:
 
 def _from(folder: Path, reference: str) -> str:
     """A path from here as it is written in a file of that folder; any other reference as it is."""
-    dense = made_of(reference)
-    if dense.startswith(("hf:", "bench:", "mock:", "~")) or Path(dense).is_absolute() or folder == Path():
+    source = made_of(reference)
+    if source.startswith(("hf:", "bench:", "mock:", "~")) or Path(source).is_absolute() or folder == Path():
         return reference
     try:
-        return with_dense(reference, Path(os.path.relpath(dense, folder)).as_posix())
+        return with_dense(reference, Path(os.path.relpath(source, folder)).as_posix())
     except ValueError:  # another drive
-        return with_dense(reference, str(Path(dense).absolute()))
+        return with_dense(reference, str(Path(source).absolute()))
 
 
 called = late("specmeter.engines.url.engine:called")

@@ -1,4 +1,5 @@
-"""Resolves model references: a path, `bench:NAME[?...]`, `hf:OWNER/REPO/FILE.gguf[@REVISION]`, `twin:16x2:REFERENCE`.
+"""Resolves model references: a path, `bench:NAME[?...]`, `hf:OWNER/REPO/FILE.gguf[@REVISION]`, or what is made of one
+of these: another type of `llama-quantize`, `quant:TYPE:REFERENCE`, or an MoE, `twin:16x2:REFERENCE`.
 
 It also lists which models of an experiment are not on this machine, with sizes and how to get each; and which ones
 other programs left here (llama.cpp, LM Studio, Ollama, Hugging Face). For these only their own folders are looked at,
@@ -14,7 +15,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
@@ -33,7 +34,7 @@ Progress = Callable[[int, int], None]
 ModelProgress = Callable[[str, int, int], None]
 """The same for several models: called with (name of the model, bytes done, bytes in all)."""
 _Plain = Literal["path", "bench", "hf"]
-Origin = Literal[_Plain, "twin"]
+Origin = Literal[_Plain, "quant", "twin"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ ONLINE = Fetching()
 """What is missing is downloaded, without a progress display."""
 OFFLINE = Fetching(offline=True)
 
-_TWIN = re.compile(r"twin:[^:]*:")
+_MADE = re.compile(r"(?:(?:quant|twin):[^:]*:)+")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 """Two letters at least: `C:` is a drive."""
 _MAX_LISTED = 10_000
@@ -95,10 +96,30 @@ def resolve(
         path=str(path),
         sha256=_sha256(parts),
         size_bytes=sum(part.stat().st_size for part in parts),
-        # A twin says what its dense model says; one of the hub's is a file of this machine.
+        # One that is made of the hub's is a file of this machine.
         origin="path" if dense != reference and origin == "hf" else origin,
         timing_only=origin == "bench" and bench.parse(dense).timing_only,
     )
+
+
+def made_of(reference: str) -> str:
+    """The reference of the file that a model is made of; any other reference as it is."""
+    match = _MADE.match(reference)
+    return reference[match.end() :] if match else reference
+
+
+def with_dense(reference: str, dense: str) -> str:
+    """The same reference with another one for the model that it is made of."""
+    match = _MADE.match(reference)
+    return f"{match[0]}{dense}" if match else dense
+
+
+def file_of(reference: str) -> str | None:
+    """Name of the file behind a reference; None of a bench model, a mock, and of none."""
+    source = made_of(reference)
+    if not source or source.startswith(("bench:", "mock:")):
+        return None
+    return re.split(r"[/\\]", source.rpartition("@")[0] if source.startswith("hf:") and "@" in source else source)[-1]
 
 
 def refuse_changes(model: ModelIdentity) -> None:
@@ -125,15 +146,21 @@ def peek(reference: str, *, base_dir: Path = Path(), offline: bool = False) -> t
 
     Raises `ModelError` when the reference is malformed or names nothing that exists.
     """
-    from specmeter.models import bench, hub, twin
+    from specmeter.models import bench, hub, requantize, twin
     from specmeter.models.gguf import part_paths
 
     origin = origin_of(reference)
     if origin == "twin":
-        spec = twin.parse(reference)
+        wanted = twin.parse(reference)
+        if not peek(wanted.parent, base_dir=base_dir, offline=offline)[1]:
+            return None, False
+        return twin.peek(wanted, locate(wanted.parent, base_dir=base_dir, fetching=OFFLINE))
+    if origin == "quant":
+        spec = requantize.parse(reference)
         if not peek(spec.parent, base_dir=base_dir, offline=offline)[1]:
             return None, False
-        return twin.peek(spec, locate(spec.parent, base_dir=base_dir, fetching=OFFLINE))
+        found = requantize.plan(locate(spec.parent, base_dir=base_dir, fetching=OFFLINE), spec.kind, again=True)
+        return found.size_bytes, found.path.is_file()
     if origin == "hf":
         return hub.peek(hub.parse(reference), offline=offline)
     if origin == "bench":
@@ -153,23 +180,30 @@ def locate(reference: str, *, base_dir: Path, name: str = "", fetching: Fetching
 
     Its progress is told by `name`, or else by the reference. Raises `ModelError` as `resolve` does.
     """
-    from specmeter.models import bench, hub, twin
+    from specmeter.models import bench, hub, requantize, twin
 
     origin, progress = origin_of(reference), fetching.progress_of(name or reference)
+    if origin == "twin":
+        wanted = twin.parse(reference)
+        parent = locate(wanted.parent, base_dir=base_dir, name=name, fetching=fetching)
+        return twin.build(wanted, parent, progress=progress)
+    if origin == "quant":
+        spec = requantize.parse(reference)
+        parent = locate(spec.parent, base_dir=base_dir, name=name, fetching=fetching)
+        return requantize.make(parent, spec.kind, progress, again=True).path
     if origin == "hf":
         return hub.fetch(hub.parse(reference), offline=fetching.offline, progress=progress)
     if origin == "bench":
         return bench.build(bench.parse(reference), progress=progress)
-    if origin == "twin":
-        spec = twin.parse(reference)
-        parent = locate(spec.parent, base_dir=base_dir, name=name, fetching=fetching)
-        return twin.build(spec, parent, progress=progress)
     return _existing(_path(reference, base_dir))
 
 
 def origin_of(reference: str) -> Origin:
     """Where a reference points. Raises `ModelError` for an unknown scheme or an empty reference."""
-    return "twin" if _TWIN.match(reference) else _plain_origin(reference)
+    for made in ("quant", "twin"):
+        if reference.startswith(f"{made}:"):
+            return made
+    return _plain_origin(reference)
 
 
 def _plain_origin(reference: str) -> _Plain:
@@ -181,18 +215,6 @@ def _plain_origin(reference: str) -> _Plain:
     if scheme and not Path(reference).exists():
         raise ModelError(f"{reference!r}: unknown prefix {scheme[0]!r}", fix=_KINDS)
     return "path"
-
-
-def made_of(reference: str) -> str:
-    """The reference of the dense model that a twin is made of; any other reference as it is."""
-    match = _TWIN.match(reference)
-    return reference[match.end() :] if match else reference
-
-
-def with_dense(reference: str, dense: str) -> str:
-    """The same reference with another one for the dense model."""
-    match = _TWIN.match(reference)
-    return f"{match[0]}{dense}" if match else dense
 
 
 def absolute(reference: str) -> str:
@@ -211,7 +233,7 @@ def absolute(reference: str) -> str:
 
 def means_a_model(reference: str) -> bool:
     """Whether a model is meant, and not an experiment: by its scheme, its ending, or what the file begins with."""
-    if reference.startswith(("hf:", "bench:", "mock:", "twin:")) or reference.lower().endswith(".gguf"):
+    if reference.startswith(("hf:", "bench:", "mock:", "quant:", "twin:")) or reference.lower().endswith(".gguf"):
         return True
     try:
         path = Path(reference).expanduser()
@@ -223,7 +245,9 @@ def means_a_model(reference: str) -> bool:
         return False
 
 
-_KINDS = "use a path, bench:NAME (see `specmeter models list`), hf:OWNER/REPO/FILE.gguf or twin:16x2:MODEL"
+_KINDS = (
+    "use a path, bench:NAME (see `specmeter models list`), hf:OWNER/REPO/FILE.gguf, quant:TYPE:MODEL or twin:16x2:MODEL"
+)
 
 
 def _path(reference: str, base_dir: Path) -> Path:
@@ -261,6 +285,9 @@ class AbsentModel(Record):
     key: str
     """`targets.NAME` or `drafts.NAME`."""
     reference: str
+    """Of the file: of a model that is made from another, of that one."""
+    made_from: bool = False
+    """Whether the model is made from it."""
     size_bytes: int | None
     """None where it is unknown."""
     about: bool = False
@@ -271,10 +298,10 @@ class AbsentModel(Record):
     @property
     def commands(self) -> tuple[str, ...]:
         """What brings it here, or makes a run use another file."""
-        own = f"--set {shlex.quote(f'{self.key}={_YOURS}')}"
+        own = () if self.made_from else (f"--set {shlex.quote(f'{self.key}={_YOURS}')}",)
         if origin_of(self.reference) != "hf":
-            return (own,)
-        return f"specmeter models build {shlex.quote(self.reference)}", own
+            return own
+        return f"specmeter models build {shlex.quote(self.reference)}", *own
 
 
 def absent_models(
@@ -295,30 +322,35 @@ def absent_models(
     for key, given in references.items():
         reference = made_of(given)
         origin = origin_of(reference)
+        more: Iterable[AbsentModel] = ()
         if origin == "path":
-            found += _file(key, reference, base_dir)
+            more = _file(key, reference, base_dir)
         elif origin == "hf" and (offline or ask):
-            found += _on_hub(key, reference, offline=offline)
+            more = _on_hub(key, reference, offline=offline)
+        found += (it.model_copy(update={"made_from": given != reference}) for it in more)
     return tuple(_sized(model, (sizes or {}).get(model.key)) for model in found)
 
 
-def refuse_absent(models: Sequence[AbsentModel]) -> None:
-    """Raise one `ModelError` about all of them when one of them is unavailable."""
+def refuse_absent(models: Sequence[AbsentModel], own: str = "name files of your own with --set") -> None:
+    """Raise one `ModelError` about all of them when one of them is unavailable; `own` is another way to give them."""
     lacking = [model for model in models if model.why is not None]
     if not lacking:
         return
     there = [model for model in models if model.why is None]
     count = f"{len(lacking)} models are" if len(lacking) > 1 else "a model is"
     lines = [f"{count} not on this machine:"]
+    told: set[str] = set()
     for model in lacking:
-        lines += [f"  {_named(model)}: {model.why}", *(f"      {command}" for command in model.commands)]
+        new = [command for command in model.commands if command not in told]
+        lines += [f"  {_named(model)}: {model.why}", *(f"      {command}" for command in new)]
+        told |= {*new}
     if there:
         lines += ["a run would also download:", *(f"  {_named(model)}" for model in there)]
-    sizes = [model.size_bytes for model in models if model.size_bytes is not None]
+    files = {model.reference: model for model in models}.values()
+    sizes = [model.size_bytes for model in files if model.size_bytes is not None]
     if len(sizes) > 1:
-        about = "about " * any(model.about for model in models)
-        lines.append(f"together {about}{size(sum(sizes))}" + ("" if len(sizes) == len(models) else ", as far as known"))
-    own = "name files of your own with --set"
+        about = "about " * any(model.about for model in files)
+        lines.append(f"together {about}{size(sum(sizes))}" + ("" if len(sizes) == len(files) else ", as far as known"))
     on_hub = any(origin_of(model.reference) == "hf" for model in lacking)
     raise ModelError("\n".join(lines), fix=f"download them with these commands, or {own}" if on_hub else own)
 
