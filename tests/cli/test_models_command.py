@@ -114,3 +114,24 @@ def test_names_are_printed_inertly(capsys: Capture, tmp_path: Path) -> None:
     out = capsys.readouterr().out
     assert not {"\x1b", "\x07", "\r", "‮"} & set(out)
     assert "[bold red]x[/]" in out
+
+
+def test_twin(capsys: Capture) -> None:
+    made = json_of(capsys, "twin", "bench:dense", "--experts", "8", "--active", "2", "--out", "moe.gguf")
+    points = {point["tokens"]: point["union"]["point"] for point in made["routing"]["union"]["points"]}
+    assert points[1] == 2
+    assert list(points) == [1, 2, 5, 9, 17]
+    assert 2 < points[2] < points[5] < points[17] <= 8
+    assert invoke(["models", "inspect", "moe.gguf"]) == 0
+    assert "8x2 of dense.gguf, router random" in capsys.readouterr().out
+    assert json_of(capsys, "twin", "bench:dense", "--dense", "2", "--out", "wide.gguf")["routing"] is None
+    assert invoke(["models", "twin", "bench:dense", "--experts", "8", "--out", "moe.gguf"]) == 2
+    assert "--out moe.gguf: exists" in capsys.readouterr().err
+
+
+def test_run_with_a_twin(capsys: Capture) -> None:
+    assert invoke(["run", "bench:dense", "--twin", "4x1", "--ngram", "--dry-run", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert {"bench:dense", "twin:4x1:bench:dense"} <= {model["reference"] for model in plan["models"]}
+    assert invoke(["run", "demo", "--twin", "4x1"]) == 2
+    assert "write twin:16x2:MODEL among its targets" in capsys.readouterr().err
