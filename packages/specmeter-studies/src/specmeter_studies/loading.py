@@ -45,6 +45,7 @@ NAMES = (
     "rtx3090-aug",
     "moesd",
     "open-questions",
+    "moe-twin",
 )
 """In the order in which they are listed."""
 
