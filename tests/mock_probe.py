@@ -15,9 +15,16 @@ TINY_MS = 1e-6
 """Taking in what was verified costs the mock nothing; a curve needs a time above 0."""
 
 
-def mock_probe(target: str = "dense", draft: str | None = "small", *, spread: float = 0.01, longest: int = 17) -> Probe:
+def mock_probe(
+    target: str = "dense",
+    draft: str | None = "small",
+    *,
+    spread: float = 0.01,
+    longest: int = 17,
+    spec: MockSpec | None = None,
+) -> Probe:
     """T(n) for n = 1 .. `longest`, each with an interval of +- `spread`."""
-    spec = MockSpec()
+    spec = spec or MockSpec()
     model = spec.target(f"mock:{target}")
     n = list(range(1, longest + 1))
     ms = [model.forward_ms(tokens) for tokens in n]

@@ -28,13 +28,28 @@ from specmeter.analysis.prediction.sources import catalogued, doubling
 from specmeter.analysis.prediction.speedup import predict, surface
 from specmeter.analysis.reading import read_run
 from specmeter.cli import invoke
-from specmeter.engines.mock.spec import MockSpec
+from specmeter.engines.mock.engine import MockEngine
+from specmeter.engines.mock.spec import MockSpec, mock_model
 from specmeter.errors import StoreError, UsageError
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import prepare, run
 from specmeter.messages import Message
+from specmeter.models.memory import state_slots
+from specmeter.probe.reading import cycle
 from specmeter.probe.replay import Limits, Round
-from specmeter.record import Arm, EngineSettings, Prediction, Reply, Step, StepProbe, StepRound, Timings
+from specmeter.probe.steps import RoundSpec, measure_round, pricing
+from specmeter.record import (
+    Arm,
+    EngineSettings,
+    Generation,
+    Prediction,
+    Prompt,
+    Reply,
+    Step,
+    StepProbe,
+    StepRound,
+    Timings,
+)
 from specmeter.store import RunStore
 from specmeter.theory import cost
 from specmeter.theory.acceptance import tokens_per_step
@@ -280,6 +295,32 @@ def test_checkpoints_of_a_hybrid_target_are_paid_for(gamma: int, measured: float
     assert predict(Given.alpha(0.7), dense, [gamma], by_model=True).by_gamma[0].parts.rest == 0
 
 
+def test_heads_keep_a_state_per_draft_token_and_replay_nothing() -> None:
+    """Cycles of Qwen3.8-27B's MTP layer on an RTX 3090: k(w) = 0.8888 + 0.2904 (w - 1) plain steps for widths 2 to 8
+    (thc1006, qwen3.8-speculative-decoding-rtx3090, docs/COST_MODEL.md, 147deedf, August 2026)."""
+    table = catalogued("RTX 3090", "Qwen3.8-27B", "Q4_K_M", heads="draft-mtp").draw(7, DRAWS, rng(), True)
+    assert not table.recurrent
+    assert not table.rest.any()
+    for drafts in range(1, 8):
+        low, high = np.quantile((table.verify + table.draft)[:, drafts], [0.025, 0.975])
+        assert low < 0.8888 + 0.2904 * drafts < high
+    # 2 tokens gain 29.2 % on Qwen3.6-35B-A3B (docs/PHASES.md, 1134f3a9), where a draft model pays for checkpoints.
+    moe = catalogued("RTX 3090", "Qwen3.6-35B-A3B", "Q4_K_M", heads="draft-mtp")
+    (by_heads,) = predict(Given.alpha(0.8), moe, [2], by_model=True).by_gamma
+    assert by_heads.speedup.low is not None
+    assert by_heads.speedup.high is not None
+    assert by_heads.speedup.low < 1.292 < by_heads.speedup.high
+    no_slots = catalogued("RTX 3090", "Qwen3-Next-80B-A3B", "Q4_K_M", heads="draft-mtp").draw(2, DRAWS, rng(), True)
+    assert (no_slots.recurrent, no_slots.slot_bytes) == (True, 0)
+
+
+def test_a_kept_state_has_the_size_that_llama_cpp_prints() -> None:
+    """1047.38 MiB for a draft length of 6, 448.88 for 3 states (GenerelSchwerz/llama.cpp, pull request 37, 2026)."""
+    table = catalogued("RTX 3090", "Qwen3.8-27B", "Q4_K_M", heads="draft-mtp").draw(1, 1, rng(), True)
+    assert (1 + state_slots("qwen35", ["draft-mtp"], 6)) * table.slot_bytes / 2**20 == pytest.approx(1047.38, abs=0.01)
+    assert 3 * table.slot_bytes / 2**20 == pytest.approx(448.88, abs=0.01)
+
+
 def test_break_even_is_where_the_speedup_is_one() -> None:
     costs = curve_costs([1.0, 1.4, 1.9, 2.3, 2.9], draft=0.1)
     whole = surface(costs, [2, 4], [0.3, 0.9], by_model=True)
@@ -318,7 +359,7 @@ def test_dense_models_gain_and_experts_cost_by_the_bytes_alone() -> None:
         name: predict(Given.alpha(0.8), costs, [4], by_model=True).by_gamma[0].parts
         for name, costs in (("dense", dense), ("sparse", sparse))
     }
-    assert at["dense"].verify < 1.6
+    assert at["dense"].verify < 1.8
     routed_share = shape.used * shape.expert_bytes / shape.bytes_per_token
     union = expected_union(5.0, shape.experts, shape.used)
     assert 1.5 < at["sparse"].verify < 1.2 * (1 + routed_share * (union / shape.used - 1))
@@ -701,6 +742,49 @@ def test_costs_that_zigzag_beside_other_work_are_not_made_even_either() -> None:
     true = np.array([0.6 + 0.22 * rows + 0.4 * (rows % 2) for rows in range(2, 18)])
     seen = np.log((table.verify + table.draft)[0, 1:] / true)
     assert abs(np.mean(seen[1::2])) < 0.04, "an odd number of rows"
+
+
+@pytest.mark.parametrize("factor", [0.7, 1.4])
+def test_a_jump_at_a_kernel_s_limit_is_not_smoothed_away(factor: float) -> None:
+    """Another kernel from 9 rows on, seen through 3 % of noise: 8 drafts verify 9 tokens."""
+    rounds = []
+    for by in np.exp(0.03 * np.random.default_rng(11).standard_normal((2, 16))):
+        ms = {d: 10 * (1 + 0.2 * d) * by[d - 1] * (factor if d >= 8 else 1) for d in range(1, 17)}
+        rounds.append(StepRound(plain_ms=10.0, step_ms=ms))
+    found = step_probe(10.0, draft=None).model_copy(update={"gamma": 16, "rounds": tuple(rounds)})
+    verify = stepped(found).draw(16, DRAWS, rng(), False).verify[0]
+    assert verify[7] == pytest.approx(2.4, rel=0.04)
+    assert verify[8] == pytest.approx(2.6 * factor, rel=0.04)
+
+
+@pytest.mark.parametrize("factor", [0.7, 1.4])
+def test_an_engine_whose_kernel_changes_at_nine_tokens_is_probed_and_predicted_so(
+    factor: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dense = MockSpec().target("mock:dense").model_copy(update={"kernel": (8, factor)})
+    assert dense.forward_ms(9) == pytest.approx(factor * MockSpec().target("mock:dense").forward_ms(9))
+    spec = MockSpec(targets={"dense": dense})
+    found = mock_probe(draft=None, spec=spec)
+    line = cycle(found)
+    assert line is not None
+    assert (line.last, line.fails_at, line.off) == (8, 9, pytest.approx(factor - 1, abs=0.01))
+    at = predict(Given.alpha(1.0), probed(found, MADE_UP), [7, 8], by_model=False).by_gamma
+    assert [it.speedup.point for it in at] == pytest.approx([8 * 37 / 65, min(9.0, 9 * 37 / (69 * factor))])
+    assert invoke(["predict", "--probe", written(tmp_path, found), "--alpha", "0.9", "--gamma", "7,8", "--json"]) == 0
+    by_length = [it["speedup"]["point"] for it in json.loads(capsys.readouterr().out)["by_gamma"]]
+    assert (by_length[1] > by_length[0]) == (factor < 1)
+    # In a run the steps are timed on the engine itself, of every length, and lie on both sides of the limit.
+    order = RoundSpec(
+        plain=Arm(id="plain", target="dense", role="baseline"),
+        drafting=[pricing(Arm(id="n", target="dense", methods=("ngram-simple",), gamma=12), 12)],
+        models={"dense": mock_model("dense", "mock:dense", spec)},
+        prompts=[Prompt(id="p", workload="w", kind="edit", text="a b c " * 20, sha256="0" * 64)],
+        generation=Generation(),
+        folder=tmp_path,
+        watched=False,
+    )
+    (timed,) = measure_round(MockEngine(spec), order, 0)
+    assert timed.step_ms[8] / timed.step_ms[7] == pytest.approx(69 * factor / 65, rel=0.05)
 
 
 def test_what_the_first_step_of_a_request_takes_is_shared_by_its_tokens() -> None:

@@ -20,6 +20,13 @@ from specmeter.audit.reading import read_claims
 from specmeter.errors import UsageError
 
 PAGE = ("quantization", "speculation", "machines", "remote-drafts")
+NO_RATES = {
+    "rtx3090-19/configurations.csv",
+    "rtx3090-aug/later.csv",
+    "rtx3090-38/steps.csv",
+    "rtx3090-38/other.csv",
+}
+"""Tables that claim no rate, and are not audited."""
 DATA = Path(str(resources.files("specmeter.audit.published"))) / "data"
 
 
@@ -50,12 +57,13 @@ def bounds_broken(ruling: Ruling) -> set[str]:
 
 
 def test_names_and_sizes() -> None:
-    assert published.names() == ("moe-306", "apple", "rtx3090-19", "rtx3090-aug")
+    assert published.names() == ("moe-306", "apple", "rtx3090-19", "rtx3090-aug", "rtx3090-38")
     assert {name: len(rulings(name)) for name in published.names()} == {
         "moe-306": 356,
         "apple": 131,
         "rtx3090-19": 209,
         "rtx3090-aug": 38,
+        "rtx3090-38": 56,
     }
     assert sum(len(path.read_bytes()) for path in tables()) < 300_000
 
@@ -87,7 +95,7 @@ def test_every_row_says_what_it_was_copied_from_and_where_it_stands_there() -> N
 def test_a_packaged_table_read_like_any_file_makes_the_same_claims(name: str) -> None:
     files = [path for path in tables() if path.parent.name == name]
     for path in files:
-        if name_of(path) == "rtx3090-19/configurations.csv":  # nothing was measured
+        if name_of(path) in NO_RATES:
             continue
         read, claims = read_claims(path, None, TableOptions())
         assert read == "table"
@@ -330,6 +338,38 @@ def test_the_printed_rate_of_every_log_is_all_that_the_target_evaluated_over_its
         tokens = int(log["target_prompt_tokens"]) + int(log["target_single_tokens"]) + 1
         printed = float(rates[log["log"]]["eff_tps"])
         assert printed == pytest.approx(1000 * tokens / float(log["target_total_ms"]), rel=1e-9)
+
+
+# --- rtx3090-38 ------------------------------------------------------------------------------------------------------
+
+
+def test_the_second_study_agrees_with_an_earlier_copy_of_it() -> None:
+    """Two people copied it: one from its prose, one from its reports, which print more digits."""
+    packaged = {
+        (it["run"], it["target"], it["method"], it["gamma"]): it for it in published.cells("rtx3090-38/arms.csv")
+    }
+    compared = 0
+    for row in table("qwen38_rtx3090_arms.csv"):
+        target = "Qwen3.6-35B-A3B" if "MoE" in row["target"] else "Qwen3.8-27B"
+        ours = packaged.get(
+            (row["phase"], target, row["arm"].partition(" ")[0].replace("dflash2", "dflash"), row["n_max"])
+        )
+        if ours is None or "drafter" in row["arm"] or not row["gain_percent"]:
+            continue
+        for theirs, name in (("gain_percent", "change_percent"), ("low", "ci_low"), ("high", "ci_high")):
+            digits = len(row[theirs].partition(".")[2])
+            assert not row[theirs] or round(float(ours[name]), digits) == pytest.approx(float(row[theirs]), abs=1e-9)
+        compared += 1
+    assert compared == 18
+
+
+def test_facts_and_later_blocks_are_those_of_the_earlier_copy() -> None:
+    for original, packaged in (
+        ("qwen38_rtx3090_other.csv", "rtx3090-38/other.csv"),
+        ("qwen36_later.csv", "rtx3090-aug/later.csv"),
+    ):
+        ours = {tuple(it[end] for end in ("value", "low", "high")) for it in published.cells(packaged)}
+        assert {tuple(it[end] for end in ("value", "low", "high")) for it in table(original)} <= ours
 
 
 # --- rtx3090-19 ------------------------------------------------------------------------------------------------------

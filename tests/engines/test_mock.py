@@ -150,6 +150,8 @@ def test_a_recurrent_target_restores_and_replays(tmp_path: Path):
     forwards = reply.counters["n_decode_total"] - 1
     assert forwards == rates.target_forwards(reply.timings, reply.steps)
     assert reply.timings.predicted_n - 1 == (reply.timings.draft_n_accepted or 0) + forwards
+    heads = generate(spec, SIMPLE.model_copy(update={"methods": ("draft-mtp",), "draft": None}), tmp_path)
+    assert not any(step.restored for step in heads.steps), "heads keep states"
 
 
 arms = st.builds(

@@ -94,6 +94,33 @@ def test_break_even_by_number() -> None:
 # --- a claim and what acceptance permits -----------------------------------------------------------------------------
 
 
+def test_a_published_line_and_the_width_at_which_another_kernel_takes_over() -> None:
+    """thc1006, qwen3.8-speculative-decoding-rtx3090, docs/COST_MODEL.md (147deedf, August 2026): MTP, widths 2 to 9."""
+    k = [0.8888 + 0.2904 * (w - 1) for w in range(2, 10)]
+    line = cost.cycle_line(range(2, 10), [*k[:-1], 0.74 * k[-1]])
+    assert line is not None
+    assert (line.k0, line.c, line.r2) == (pytest.approx(0.8888), pytest.approx(0.2904), pytest.approx(1))
+    assert (line.first, line.last, line.fails_at, line.off) == (2, 8, 9, pytest.approx(-0.26))
+
+
+@pytest.mark.parametrize("factor", [0.7, 1.4])
+def test_a_line_ends_at_a_jump_and_not_at_noise_or_one_odd_width(factor: float) -> None:
+    widths = [2, 3, 4, 5, 6, 7, 8, 9, 10, 17]
+    noise = [1.01, 0.98, 1.02, 1.0, 0.99, 1.01, 0.99, 1.0, 1.01, 0.99]
+    even = [(0.9 + 0.25 * (w - 1)) * by for w, by in zip(widths, noise, strict=True)]
+    straight = cost.cycle_line(widths, even)
+    assert straight is not None
+    assert (straight.last, straight.fails_at) == (17, None)
+    assert straight.c == pytest.approx(0.25, rel=0.03)
+    jump = cost.cycle_line(widths, [it * (factor if w > 8 else 1) for w, it in zip(widths, even, strict=True)])
+    assert jump is not None
+    assert (jump.last, jump.fails_at, jump.off) == (8, 9, pytest.approx(factor - 1, abs=0.04))
+    odd = cost.cycle_line(widths, [it * (factor if w == 6 else 1) for w, it in zip(widths, even, strict=True)])
+    assert odd is not None
+    assert odd.fails_at is None
+    assert cost.cycle_line(widths[:3], even[:3]) is None
+
+
 def test_the_claim_of_the_306_runs_is_its_own_formula() -> None:
     # Of the paper: 18.1 ms per token plainly, 229 ms for a round of 16 drafts, acceptance 0.2 %, "speedup" 1.26.
     claimed = 16 * (1000 / 55.3) / 229

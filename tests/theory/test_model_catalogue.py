@@ -140,7 +140,7 @@ def test_spellings(spelled: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("unknown", "near"),
     [
-        ("Qwen3.5-27B", "Qwen3.5-2B"),
+        ("Qwen3.5-28B", "Qwen3.5-2B"),
         ("Mixtral", "Mixtral-8x7B"),
         ("DeepSeek-R1-Distill-Qwen-7B", ""),
         ("Phi-3.5-mini-instruct", "Phi-3.5-MoE"),

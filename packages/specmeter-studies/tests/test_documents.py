@@ -40,6 +40,16 @@ def test_sentences_and_tables_of_numbers_have_links() -> None:
     assert all(it.row for it in numbers)
 
 
+def test_what_was_found_since_has_a_link_in_every_row() -> None:
+    section = next(it for it in report().sections if it.name == "found_since")
+    later = next(it.table for it in section.blocks if isinstance(it, Tabled) and it.table.name == "found_later")
+    led = [row.cells[1].row for row in later.rows]
+    assert led[0] == "second-C-draft08b-n8"
+    assert len(set(led)) == len(led) == 10
+    dense = next(it for it in published.cells("rtx3090-38/arms.csv") if it["label"] == "draft08b-n8, C")
+    assert later.rows[0].cells[1].value == float(dense["change_percent"])
+
+
 def test_what_each_ruling_says_leads_to_its_unrounded_numbers() -> None:
     made = report()
     tables = {it.table.name: it.table for section in made.sections for it in section.blocks if isinstance(it, Tabled)}

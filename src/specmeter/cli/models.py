@@ -20,6 +20,7 @@ from specmeter.messages import Message
 from specmeter.models import bench
 from specmeter.models.export import export_hf
 from specmeter.models.facts import ModelFacts, read_facts
+from specmeter.models.memory import state_slots
 from specmeter.models.preflight import Compatibility
 from specmeter.models.preflight import compare as compare_models
 from specmeter.models.reference import Fetching, locate, resolve
@@ -261,7 +262,8 @@ def _described(facts: ModelFacts, kv_types: str, kv_bytes: int | None) -> Iterab
     if memory is not None and memory.recurrent_layers:
         state = memory.recurrent_state_bytes
         told = "of unknown size" if state is None else size(state)
-        yield "recurrent state", f"{told} in {memory.recurrent_layers} layers, {memory.full_layers} attend"
+        heads = "; heads keep one more per draft token" if state_slots(facts.architecture, ("draft-mtp",), 1) else ""
+        yield "recurrent state", f"{told} in {memory.recurrent_layers} layers, {memory.full_layers} attend{heads}"
     yield "vocabulary", f"{_or_unknown(vocabulary.size)} tokens, {vocabulary.model} / {vocabulary.pre}"
     yield "  fingerprint", (vocabulary.sha256 or "unknown")[:16]
     specials = {name: getattr(vocabulary, name) for name in ("bos", "eos", "eot", "pad")}

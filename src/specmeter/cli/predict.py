@@ -10,7 +10,7 @@ import click
 from specmeter.advise.schedule import find_single_run
 from specmeter.analysis.prediction.at_clients import over_clients, probed_at
 from specmeter.analysis.prediction.costs import Costs
-from specmeter.analysis.prediction.sources import acceptance_of, costs_of, doubling
+from specmeter.analysis.prediction.sources import HEADS, acceptance_of, costs_of, doubling
 from specmeter.analysis.prediction.speedup import predict, surface
 from specmeter.cli.settings import flag
 from specmeter.cli.usage import Number
@@ -33,6 +33,7 @@ from specmeter.theory.arguments import numbers
     "--format", "number_format", default="Q4_K_M", metavar="FORMAT", show_default=True, help="Its number format."
 )
 @click.option("--draft-model", metavar="NAME", help="Draft model in the catalogue. Default: drafting costs nothing.")
+@click.option("--heads", type=click.Choice(HEADS), help="Draft with heads on the target's states, with --model.")
 @click.option("--draft-format", metavar="FORMAT", help="Its number format. Default: the target's.")
 @click.option("--context", type=Number(), default=512, show_default=True, help="Tokens in the context, with --device.")
 @click.option("--gamma", "gammas", metavar="N,N,...", help="Draft lengths. Default: 1, 2, 3, 4, 6, 8, 12, 16.")
@@ -50,6 +51,7 @@ def command(
     model: str | None,
     number_format: str,
     draft_model: str | None,
+    heads: str | None,
     draft_format: str | None,
     context: int,
     gammas: str | None,
@@ -86,7 +88,17 @@ def command(
         )
     named = Message("costs.probe", name="" if probe_file is None else probe_file.name)
     costs = costs_of(
-        probe, named, device, model, number_format, draft_model, draft_format, context, no_draft=no_draft, flag=flag
+        probe,
+        named,
+        device,
+        model,
+        number_format,
+        draft_model,
+        draft_format,
+        context,
+        no_draft=no_draft,
+        heads=heads,
+        flag=flag,
     )
     by_model = costs.has_draft and not no_draft
     given = _numbers("--rates", rates, "0.8,0.7,0.6") if rates is not None else None

@@ -37,7 +37,7 @@ from specmeter.show.terminal.report import print_report
 @click.option(
     "--tokens",
     metavar="N,N..M",
-    help="Values of n, such as 1..9,17,33. Default: 1..33; server: 1,2,3,5,9,17.",
+    help="Values of n, such as 1..9,17,33. Default: 1..33; server: 1,2,3,5,8,9,17.",
 )
 @click.option(
     "--depth",

@@ -5,6 +5,7 @@ some architectures and in llama.cpp's source for others; the tables below repeat
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Literal
 
 from specmeter.models.gguf import TYPE_BY_NAME, Metadata
@@ -31,6 +32,24 @@ _HYBRID_BY_KV_HEADS = frozenset(
 """Layers without KV heads are recurrent."""
 _HYBRID_EVERYWHERE = frozenset({"falcon-h1"})
 """Every layer does both."""
+_ROLLS_BACK = frozenset(
+    {
+        "kimi-k3",
+        "qwen35",
+        "qwen35moe",
+        "qwen4exp",
+        "deepseek4",
+        "glm5-next",
+        "nemotron_h",
+        "nemotron_h_moe",
+        "lfm2",
+        "lfm2moe",
+        "bailingmoe3",
+    }
+)
+"""llm_arch_supports_rs_rollback in llama.cpp's src/llama-arch.cpp (0c1e57098, October 2026)."""
+_SLOT_METHODS = frozenset({"draft-mtp", "draft-eagle3", "draft-dflash", "draft-dspark"})
+"""need_n_rs_seq in llama.cpp's common/common.h (0c1e57098)."""
 _UNKNOWN_CACHE = frozenset({"deepseek4"})
 """Compressed caches whose size does not follow from heads and layers."""
 
@@ -44,6 +63,8 @@ _SLIDING: dict[str, tuple[int, bool]] = {
 _LLAMA4_WINDOW = 8192
 _GEMMA3N_KV_LAYERS = 20
 _F32_BYTES = 4
+DEFAULT_GAMMA = 3
+"""llama.cpp's `--spec-draft-n-max` where nothing is said."""
 
 
 class Memory(Record):
@@ -75,6 +96,14 @@ class Memory(Record):
             cells = min(context, -(-(self.window + ubatch) // 256) * 256)
         full = _kv_bytes(self.k_elements, self.v_elements, k, v)
         return full * context + _kv_bytes(self.sliding_k_elements, self.sliding_v_elements, k, v) * cells
+
+
+def state_slots(architecture: str | None, methods: Collection[str], gamma: int | None) -> int:
+    """How many further recurrent states llama.cpp keeps per sequence (n_rs_seq): one per draft token, for a rejection
+    to go back to. 0: it saves the state before each verification, and after a rejection restores it and replays what
+    was accepted. So it does with longer drafts of n-gram methods beside."""
+    slots = architecture in _ROLLS_BACK and not _SLOT_METHODS.isdisjoint(methods)
+    return (DEFAULT_GAMMA if gamma is None else gamma) if slots else 0
 
 
 def _kv_bytes(k_elements: int, v_elements: int, k: KvType, v: KvType) -> int:

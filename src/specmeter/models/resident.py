@@ -19,6 +19,7 @@ from specmeter.host.gpus import read_gpus
 from specmeter.host.machine import read_cpu
 from specmeter.models.facts import LOOKUP_TABLES, ModelFacts, describe
 from specmeter.models.gguf import Header, Metadata, Tensor, read_parts
+from specmeter.models.memory import state_slots
 from specmeter.record import Arm, EngineSettings
 
 PROCESS_BYTES = 42_000_000
@@ -56,11 +57,12 @@ class Resident:
         """
         settings = arm.engine
         if self._gpu and settings.gpu_layers != 0:
-            return _GPU_BYTES + sum(self._weights_and_cache(it, settings) for it in (target, draft) if it is not None)
+            weights = sum(self._weights_and_cache(it, settings) for it in (target, draft) if it is not None)
+            return _GPU_BYTES + weights + self._kept_states(arm, target)
         drafting = settings.model_copy(
             update={"kv_type_k": settings.draft_kv_type_k, "kv_type_v": settings.draft_kv_type_v}
         )
-        total = PROCESS_BYTES + self._on_processor(target, settings)
+        total = PROCESS_BYTES + self._on_processor(target, settings) + self._kept_states(arm, target)
         return total + (0 if draft is None else self._on_processor(draft, drafting))
 
     def _read(self, path: Path) -> tuple[tuple[Header, ...], ModelFacts]:
@@ -81,6 +83,13 @@ class Resident:
             )
             cache += (facts.memory.recurrent_state_bytes or 0) * settings.slots
         return facts.file_bytes + cache
+
+    def _kept_states(self, arm: Arm, target: Path) -> int:
+        """Recurrent states beside the one in use: a slot for each draft token, or a checkpoint."""
+        facts = self._read(target)[1]
+        each = 0 if facts.memory is None else facts.memory.recurrent_state_bytes or 0
+        slots = state_slots(facts.architecture, arm.methods, arm.gamma)
+        return each * arm.engine.slots * (slots or 1) if arm.speculates else 0
 
     def _on_processor(self, path: Path, settings: EngineSettings) -> int:
         parts, facts = self._read(path)

@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from specmeter.errors import UsageError
 from specmeter.messages import Message, Value
 from specmeter.numbers.estimates import exceeds
 from specmeter.record import Estimate, ExpertUnion
 from specmeter.text import estimated
-from specmeter.theory.cost import break_even_alpha, step_cost
+from specmeter.theory.cost import CycleLine, break_even_alpha, cycle_line, step_cost
 from specmeter.theory.curves import CostFit, CostSurface, SurfaceFit, compare_fits, fit_surface
 from specmeter.theory.roofline import fit_union
 
@@ -89,6 +91,23 @@ def break_even(probe: Probe, gamma: int | None = None) -> BreakEven | None:
     tokens = step_cost(chosen, relative, draft_cost=draft / plain, rest=rest / plain)
     alpha = break_even_alpha(chosen, relative, draft_cost=draft / plain, rest=rest / plain)
     return BreakEven(chosen, verification, tokens, alpha if alpha <= 1 else None, probe.draft_ms is not None)
+
+
+def cycle(probe: Probe) -> CycleLine | None:
+    """What whole cycles cost by their width, drafting and the rest of a step included; None for too few widths.
+
+    Beyond its own points the draft model takes in what was verified on a straight line.
+    """
+    curve, rest = probe.target_ms, probe.overhead_ms.point if probe.overhead_ms else 0.0
+    n, plain = curve.tokens[curve.tokens > 1], curve.ms_at(1.0) + rest
+    ms = curve.ms[curve.tokens > 1] + rest
+    if (draft := probe.draft_ms) is not None:
+        known = draft.tokens
+        slope = (draft.ms[-1] - draft.ms[-2]) / (known[-1] - known[-2]) if len(known) > 1 else 0.0
+        ms += (
+            (n - 1) * draft.ms_at(1.0) + np.interp(n, known, draft.ms) + max(0.0, slope) * np.maximum(0, n - known[-1])
+        )
+    return cycle_line(n, ms / plain)
 
 
 def batch_sentence(found: CostSurface) -> Message:

@@ -33,6 +33,7 @@ def report(
             "acceptance": found.acceptance,
             "drafting": "model" if by_model else "n-gram",
             "recurrent_target": found.recurrent,
+            "state_slot_bytes": found.slot_bytes,
             "by_gamma": [at.model_dump(mode="json") for at in found.by_gamma],
             "best_gamma": found.best.gamma if found.best is not None else 0,
             "surface": None if whole is None else whole.model_dump(mode="json"),
@@ -88,6 +89,10 @@ def _of_lengths(found: Predicted, whole: Surface | None) -> Iterator[Block]:
     yield Tabled(Table("predicted", columns, rows), caption=False)
     if any(at.extrapolated for at in found.by_gamma):
         yield Text(Message("predict.extrapolated"), "faint")
+    if found.slot_bytes:
+        longest = found.by_gamma[-1].gamma
+        said = {"each": found.slot_bytes / 1e6, "gamma": longest, "most": longest * found.slot_bytes / 1e6}
+        yield Text(Message("predict.slots", **said), "faint")
     if found.recurrent:
         yield Text(Message("predict.recurrent"), "faint")
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from specmeter.messages import Message
 from specmeter.numbers.estimates import above, below
 from specmeter.probe.doubts import suspicions
-from specmeter.probe.reading import batch_sentence, fits, sentence, surface_fits, surface_of, told_apart
+from specmeter.probe.reading import batch_sentence, cycle, fits, sentence, surface_fits, surface_of, told_apart
 from specmeter.show.report import Report, Section, Tabled, Text
 from specmeter.show.table import Cell, Column, Row, Table, estimate_cell, numbers, row
 from specmeter.text import estimated, milliseconds, percent
@@ -48,6 +49,7 @@ def report(probe: Probe, path: Path) -> Report:
             ],
             "fits": [_as_json(fit) for fit in models],
             "sentence": sentence(probe),
+            "cycle": None if (line := cycle(probe)) is None else asdict(line),
         }
         if surface is not None:
             told["surface"] = {
@@ -113,7 +115,15 @@ def _curve(probe: Probe, models: Sequence[CostFit]) -> Table:
 
 
 def _parts(probe: Probe) -> Iterator[Block]:
-    """What the draft and the rest of a step take, and which experts are read."""
+    """What whole cycles, the draft and the rest of a step take, and which experts are read."""
+    if (line := cycle(probe)) is not None:
+        fails: Message | str = ""
+        if line.fails_at is not None:
+            code = "probed.line.below" if line.off < 0 else "probed.line.above"
+            fails = Message(code, width=line.fails_at, off=abs(line.off))
+        drafts = Message("probed.line.drafts" if probe.draft_ms is not None else "probed.line.free")
+        known = {"k0": line.k0, "c": line.c, "first": line.first, "last": line.last, "r2": line.r2}
+        yield Text(Message("probed.line", **known, drafts=drafts, fails=fails))
     if probe.draft_ms is not None and probe.draft is not None:
         points = [
             Message("probed.at", n=it.tokens, value=estimated(it.ms, 3, exact=True)) for it in probe.draft_ms.points

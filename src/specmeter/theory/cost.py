@@ -14,10 +14,18 @@ It is exact as an identity between means over steps. v = 1 and r = 0 give the cl
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
 from specmeter.errors import UsageError
 from specmeter.theory.acceptance import alpha_from_acceptance_rate, tokens_per_step
 from specmeter.theory.arguments import numbers, positive, probabilities
 from specmeter.theory.bounds import cost_bound
+
+if TYPE_CHECKING:
+    from specmeter.theory.arguments import Many
 
 # --- the classical model ---------------------------------------------------------------------------------------------
 
@@ -86,3 +94,50 @@ def permitted_speedup(acceptance_rate: float, gamma: float, draft_cost: float = 
     """
     rate, g = probabilities("acceptance_rate", acceptance_rate), numbers("gamma", gamma, least=0)
     return cost_bound(1 + rate * g, g, numbers("draft_cost", draft_cost, least=0))
+
+
+# --- whole cycles by their width --------------------------------------------------------------------------------------
+
+LEAST_WIDTHS = 4
+"""Of a line: two parameters, and something to judge them by."""
+OFF_LINE = 0.1
+"""Relative distance from which a width is off the line through all before it, if these scatter by less than a third."""
+
+
+@dataclass(frozen=True)
+class CycleLine:
+    """k(w) = k0 + c (w - 1): a whole speculative cycle of width w = gamma + 1, in plain decode steps."""
+
+    k0: float
+    c: float
+    r2: float
+    first: float
+    """The widths that the line was fitted to."""
+    last: float
+    fails_at: float | None = None
+    """The next width, where the line fails."""
+    off: float = 0.0
+    """(measured - line) / line at that width."""
+
+
+def cycle_line(widths: Many, costs: Many) -> CycleLine | None:
+    """The line through cycles of widths from 2 on, ascending, up to where it fails: another kernel, a limit of
+    arithmetic. None for too few widths.
+
+    thc1006, qwen3.8-speculative-decoding-rtx3090, docs/COST_MODEL.md (147deedf, August 2026): on an RTX 3090 c is 0.25
+    to 0.29 and k0 0.89 to 0.94 for widths up to 8; at 9, beyond llama.cpp's MMVQ_MAX_BATCH_SIZE, k is 26 % below it.
+    """
+    x, k = np.asarray(widths, dtype=np.float64) - 1, np.asarray(costs, dtype=np.float64)
+    for known in range(LEAST_WIDTHS, len(x) + 1):
+        c, k0 = (float(value) for value in np.polyfit(x[:known], k[:known], 1))
+        apart = k / (k0 + c * x) - 1
+        scatter = float(np.sqrt(np.mean(apart[:known] ** 2)))
+        after = apart[known : known + 2]  # one width alone may be noise
+        fails = bool(len(after)) and abs(float(np.sum(np.sign(after)))) == len(after)
+        fails = fails and float(np.abs(after).min()) > max(OFF_LINE, 3 * scatter)
+        if fails or known == len(x):
+            total = float(np.sum((k[:known] - k[:known].mean()) ** 2))
+            r2 = 1 - float(np.sum((k[:known] - k0 - c * x[:known]) ** 2)) / total if total > 0 else 1.0
+            line = CycleLine(k0, c, r2, float(x[0] + 1), float(x[known - 1] + 1))
+            return replace(line, fails_at=float(x[known] + 1), off=float(after[0])) if fails else line
+    return None

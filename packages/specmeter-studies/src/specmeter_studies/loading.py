@@ -43,6 +43,7 @@ NAMES = (
     "hardware-comparison",
     "rtx3090-19",
     "rtx3090-aug",
+    "rtx3090-38",
     "moesd",
     "open-questions",
     "moe-twin",

@@ -6,7 +6,8 @@
     T(n)    target forward over n tokens                    o    the rest: choosing tokens, cutting caches
     D(d)    making d drafts. A draft model makes them one by one, d t(1), and then takes in what the target verified,
             one forward over the d + 1 tokens: t(d + 1). N-gram methods look them up: nothing that counts
-    save, restore    of the state of a recurrent target, which cannot forget rejected tokens and replays the a accepted
+    save, restore    of the state of a recurrent target, which cannot forget rejected tokens and replays the a accepted;
+                     where it keeps a state for each draft token (`models.memory.state_slots`), writing these instead
 
 `probed`    curves that were measured on this machine, lines between their points
 `stepped`   whole steps that were measured in the run at hand, over plain tokens of the same minutes (`probe.steps`)
@@ -55,6 +56,8 @@ CALM = 2 * STEP
 """Costs with less noise than this are taken as they are."""
 _TWICE = 2.0
 """Neighbours that lie this many times as far from a line as noise explains are not noise."""
+_SURE = 5.0
+"""Of a jump beside noise: four standard deviations of its estimate."""
 _MEDIAN = 0.6745
 """Of the size of a normal error, in standard deviations."""
 _FEW = 5
@@ -90,6 +93,8 @@ class DrawnCosts:
     """Drafts up to this length need no cost beyond what was measured (or is computed)."""
     first: float = 0.0
     """What the first step of a request takes beyond others of its length, for each token of the request."""
+    slot_bytes: float = 0.0
+    """Memory of the recurrent state that each draft token keeps for rejections; 0 where none does."""
 
     def verify_at(self, drafts: Floats) -> Floats:
         """T(d + 1) for one number of drafts per draw, not necessarily whole. Shape (draws,)."""
@@ -392,10 +397,25 @@ def _smooth(known: Floats, points: Floats, noise: float, draws: int, rng: Genera
     apart = _departure(known, logs[place], 1)
     rough = math.sqrt(6 * (apart**2 - noise**2)) if apart > _TWICE * noise else 0.0
     bends = np.diff(np.eye(len(lengths)), n=2, axis=0) / max(ROUGH, rough)
+    for after in _jumps(known, logs[place], max(noise, apart)):
+        bends[max(0, place[after - 1] - 1) : place[after]] *= ROUGH  # no line leads across
     covariance = np.linalg.inv(np.diag(seen) + bends.T @ bends)
     mean = covariance @ (seen * logs)
     spread = np.linalg.cholesky(covariance) @ _normal(1.0, draws, len(lengths), rng).T
     return lengths, np.exp(mean + spread.T)
+
+
+def _jumps(lengths: Floats, logs: Floats, noise: float) -> list[int]:
+    """Places at which another kernel takes over: logarithms of the two costs from there on lie elsewhere than the two
+    before, by more than `_SURE` times the noise beyond the slopes on both sides."""
+    at = range(1, len(logs))
+    rise = [float(logs[i : i + 2].mean() - logs[max(0, i - 2) : i].mean()) for i in at]
+    run = [float(lengths[i : i + 2].mean() - lengths[max(0, i - 2) : i].mean()) for i in at]
+    excess: list[float] = []
+    for i in range(len(rise)):
+        beside = [rise[j] / run[j] for j in (i - 2, i + 2) if 0 <= j < len(rise)]
+        excess.append(abs(rise[i] - run[i] * fmean(beside)) if beside else 0.0)
+    return [i + 1 for i, it in enumerate(excess) if it > _SURE * noise and it == max(excess[max(0, i - 1) : i + 2])]
 
 
 def _normal(deviation: float, draws: int, columns: int, rng: Generator) -> Floats:
@@ -432,10 +452,16 @@ class Unknowns:
     """Per forward: launching, waiting."""
     batch: tuple[float, float] = (0.0, 0.25)
     """How much longer a forward of two rows takes than one row, whatever is read: other kernels."""
-    row: tuple[float, float] = (0.0, 0.06)
-    """The same for each row beyond the first, in forwards of one row."""
+    row: tuple[float, float] = (0.0, 0.25)
+    """The same for each row beyond the first, in forwards of one row: with its part of a DFlash draft 0.248 on an RTX
+    3090, dense 27B, 4 bit (thc1006, qwen3.8-speculative-decoding-rtx3090, docs/COST_MODEL.md, 147deedf)."""
     draft: tuple[float, float] = (1.0, 3.0)
     """How much longer a small model's forward takes than its bytes say."""
+    head: tuple[float, float] = (1.0, 1.5)
+    """The same of a head of one layer. There a token of the model's MTP layer takes at least 0.047 forwards of one row,
+    and 0.06 of their bytes."""
+    routed_head: tuple[float, float] = (0.2, 1.5)
+    """The same of MoE targets: at 115.7 tok/s, forwards of Qwen3.6-35B-A3B reach 22 % of an RTX 3090's bandwidth."""
     overlap: tuple[float, float] = (0.5, 1.0)
     """Part of an independent token that each further token of a text is, in the experts that it chooses."""
     copying: tuple[float, float] = (1.5e9, 10e9)
@@ -478,15 +504,19 @@ def by_bytes(
     draft: Footprint | None,
     basis: Message,
     *,
+    output_bytes: float = 0.0,
     device: DeviceEntry | None = None,
     processor: bool = False,
     recurrent: bool = False,
+    slots: bool = False,
     context: int = 512,
     requests: int = 1,
 ) -> Costs:
     """Costs from what both models read and compute; of a `device`, or of none in particular (a `processor` or not).
 
-    With several `requests` at once a forward has as many tokens of each, and plain tokens are steps of them all.
+    With several `requests` at once a forward has as many tokens of each, and plain tokens are steps of them all. Of a
+    head that drafts, `output_bytes` are not read to take in what was verified. With `slots` a `recurrent` target writes
+    a state for each token that it verifies, and replays nothing.
     """
     unknowns = PROCESSOR if processor or (device is not None and device.name.startswith("DDR")) else Unknowns()
 
@@ -500,7 +530,8 @@ def by_bytes(
         overhead = _log_range(*unknowns.overhead_ms, draws, rng)
         batch = _range(*unknowns.batch, draws, rng)
         row = _range(*unknowns.row, draws, rng)[:, np.newaxis]
-        small = _log_range(*unknowns.draft, draws, rng)[:, np.newaxis]
+        head = unknowns.routed_head if target.experts else unknowns.head
+        small = _log_range(*(head if output_bytes else unknowns.draft), draws, rng)[:, np.newaxis]
         overlap = _range(*unknowns.overlap, draws, rng)
         n = np.arange(1, longest + 2, dtype=np.float64)
         rows = n * requests
@@ -509,28 +540,33 @@ def by_bytes(
         slower = 1 + batch[:, np.newaxis] * (rows > 1) + row * (rows - 1)
         one = _forwards(target, np.ones(1), peak * reached, flops, overlap, context)
         whole = forward + extra[:, np.newaxis] + one * (slower - 1)
-        plain = whole[:, :1]
+        plain = whole[:, :1].copy()
+        if slots:  # a forward reads the state and writes it
+            whole += 1000 * requests * (n - 1) * target.state_bytes / 2 / (peak * reached)[:, np.newaxis]
         verify = whole / plain
         making = np.zeros((draws, longest + 1))
         if by_model and draft is not None:
             forward = small * _forwards(draft, n, peak * reached, flops, overlap, context, requests)
             one = small * _forwards(draft, np.ones(1), peak * reached, flops, overlap, context)
-            making = _drafting(forward + extra[:, np.newaxis] + one * (slower - 1)) / plain
+            making = _drafting(forward + extra[:, np.newaxis] + one * (slower - 1))
+            making[:, 1:] -= 1000 * small * output_bytes / (peak * reached)[:, np.newaxis]
+            making /= plain
         save, restore = np.zeros(draws), np.zeros(draws)
-        if recurrent and device is not None:
-            # A forward reads the state and writes it; a checkpoint is the state once.
+        if recurrent and not slots and device is not None:
+            # A checkpoint is the state once.
             copied = requests / 2 / _log_range(*unknowns.copying, draws, rng) * 1000 / plain[:, 0]
             save = target.state_bytes * copied
             restore = save + (draft.state_bytes * copied if by_model and draft is not None else 0)
-        elif recurrent:
+        elif recurrent and not slots:
             restore = _range(0.0, 1.0, draws, rng)
         return DrawnCosts(
             verify=verify,
             draft=making,
             rest=save,
             restore=restore,
-            recurrent=recurrent,
+            recurrent=recurrent and not slots,
             measured=LONGEST,
+            slot_bytes=target.state_bytes / 2 if slots else 0.0,
         )
 
     return Costs(basis, draft is not None, draw)

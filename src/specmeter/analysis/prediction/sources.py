@@ -14,9 +14,11 @@ from specmeter.analysis.prediction.drafts import Counted, Given, count_steps
 from specmeter.analysis.prediction.forecast import assumed, drafting, fits
 from specmeter.errors import UsageError
 from specmeter.messages import Message, Value
+from specmeter.models.memory import state_slots
 from specmeter.theory.arguments import probabilities
 from specmeter.theory.catalogue.devices import named as named_device
 from specmeter.theory.catalogue.models import model
+from specmeter.theory.catalogue.models import number_format as number_format_of
 
 if TYPE_CHECKING:
     from specmeter.analysis.prediction.drafts import Acceptance
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from specmeter.theory.catalogue.devices import DeviceEntry
 
 LONGEST_CONTEXT = 10_000_000
+HEADS = ("draft-mtp", "draft-eagle3")
+"""Methods that draft token by token with a layer on the target's states."""
 
 
 def costs_of(
@@ -39,10 +43,12 @@ def costs_of(
     context: int,
     *,
     no_draft: bool,
+    heads: str | None = None,
     flag: Callable[[str], str] = str,
 ) -> Costs:
-    """Costs from a probe, which is `named` so, or from the catalogue: one of the two. `flag` says how the caller writes
-    the name of an argument. Raises `UsageError` for both, neither, or half of one."""
+    """Costs from a probe, which is `named` so, or from the catalogue: one of the two. `heads` is the method (one of
+    `HEADS`) of drafting with the target's own. `flag` says how the caller writes the name of an argument. Raises
+    `UsageError` for both, neither, or half of one."""
     if context < 1:
         raise UsageError(
             f"{flag('context')} {context}: must be at least 1", fix="give the number of tokens already in the context"
@@ -51,6 +57,11 @@ def costs_of(
         raise UsageError(
             f"{flag('no_draft')} contradicts {flag('draft_model')} and {flag('draft_format')}",
             fix="leave one of them out: n-grams need no draft model",
+        )
+    if heads is not None and (no_draft or draft_model is not None or probe is not None):
+        raise UsageError(
+            f"{flag('heads')} {heads}: only the catalogue knows what heads cost, and they draft alone",
+            fix=f"use {flag('device')} and {flag('model')}, without {flag('draft_model')} and {flag('no_draft')}",
         )
     if (probe is None) == (device is None and model is None):
         raise UsageError(
@@ -70,7 +81,7 @@ def costs_of(
     if device is None or model is None:
         missing = flag("device" if device is None else "model")
         raise UsageError(f"{missing} is missing", fix=f"give both {flag('device')} and {flag('model')}")
-    return catalogued(device, model, number_format, draft_model, draft_format, context)
+    return catalogued(device, model, number_format, draft_model, draft_format, context, heads)
 
 
 def acceptance_of(
@@ -115,8 +126,12 @@ def catalogued(
     draft: str | None = None,
     draft_format: str | None = None,
     context: int = 512,
+    heads: str | None = None,
 ) -> Costs:
-    """Costs by the catalogue alone. Raises `UsageError` with the nearest names for one that it does not have."""
+    """Costs by the catalogue alone. Raises `UsageError` with the nearest names for one that it does not have.
+
+    `heads` draft with one more layer of the target and its output matrix, token by token.
+    """
     if not 0 <= context <= LONGEST_CONTEXT:
         raise UsageError(f"context is {context}", fix=f"give tokens from 0 to {LONGEST_CONTEXT}")
     where, shape = _one(device), model(target)
@@ -125,12 +140,21 @@ def catalogued(
     if drafter is not None and draft is not None:
         beside = Message("costs.model", name=_asked(draft, drafter.name), format=draft_format or number_format)
         models = Message("costs.models", target=models, draft=beside)
+    output = 0.0
+    drafting = drafter.footprint(draft_format or number_format) if drafter is not None else None
+    if heads is not None:
+        drafting = shape.head.footprint(number_format)
+        output = shape.embedding_parameters * number_format_of(number_format).bits / 8
+        models = Message("costs.heads", target=models, method=heads)
+    architecture = shape.linear.architecture if shape.linear is not None else None
     return by_bytes(
         shape.footprint(number_format),
-        drafter.footprint(draft_format or number_format) if drafter is not None else None,
+        drafting,
         Message("costs.catalogue", models=models, device=where.name, bandwidth=where.bandwidth_gb_s),
         device=where,
         recurrent=shape.linear is not None,
+        output_bytes=output,
+        slots=heads is not None and state_slots(architecture, (heads,), 1) > 0,
         context=context,
     )
 

@@ -91,6 +91,8 @@ class Predicted:
     """Source of the acceptance rate."""
     recurrent: bool
     """Whether the target restores a checkpoint after each rejection and replays accepted tokens."""
+    slot_bytes: float = 0.0
+    """Memory of each recurrent state that the target keeps instead, one for each draft token of each request."""
 
     @property
     def best(self) -> AtGamma | None:
@@ -107,7 +109,11 @@ def predict(acceptance: Acceptance, costs: Costs, gammas: Sequence[int], *, by_m
     wanted = check_gammas(gammas)
     yields, table = _draw(acceptance, costs, max(wanted), by_model)
     return Predicted(
-        tuple(_at(gamma, yields, table) for gamma in wanted), costs.basis, acceptance.basis, table.recurrent
+        tuple(_at(gamma, yields, table) for gamma in wanted),
+        costs.basis,
+        acceptance.basis,
+        table.recurrent,
+        table.slot_bytes,
     )
 
 
@@ -234,4 +240,5 @@ def _first(table: DrawnCosts) -> DrawnCosts:
         recurrent=table.recurrent,
         measured=table.measured,
         first=table.first,
+        slot_bytes=table.slot_bytes,
     )

@@ -22,6 +22,7 @@ _TABLES = {
     "cross_first cross_again logs",
     "rtx3090-19": "summary requests",
     "rtx3090-aug": "matrix prompts checkpoints",
+    "rtx3090-38": "arms",
 }
 """Name -> its tables that claim rates, in the order in which they are audited."""
 

@@ -41,6 +41,8 @@ class Player:
         self._log = log
         self._target = spec.target(self._reference)
         self._drafters = [(method, *_drafter(spec, method, launch)) for method in launch.arm.methods if speculating]
+        heads = any(method == "draft-mtp" for method in launch.arm.methods)  # they keep states, as in llama.cpp
+        self._restores = self._target.restore_ms > 0 and not heads
         self.load_ms = self._target.load_ms + sum(drafter.load_ms for _, _, drafter in self._drafters)
         """Until the session is ready."""
 
@@ -72,7 +74,7 @@ class Player:
                 self._log("failed to decode, ret = -1")
                 script.rounds.append(MockRound(draft, 0, draft.accepted + 1, stall_ms))
                 script.count(draft)
-            elif rejected and self._target.restore_ms > 0:
+            elif rejected and self._restores:
                 script.rounds.append(MockRound(draft, draft.drafted + 1, 0, stall_ms, self._target.restore_ms))
                 script.rounds.append(MockRound(MockDraft(), draft.accepted + 2, draft.accepted + 2))
                 script.count(MockDraft(draft.accepted, draft.accepted) if stuck else draft)

@@ -32,6 +32,7 @@ Rates = Annotated[tuple[Rate, ...], Field(min_length=1)]
 """Acceptance rates given that all earlier tokens of the draft were accepted, by place; the last one repeats."""
 Ms = Annotated[float, Field(ge=0, le=1e7)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
+Factor = Annotated[float, Field(gt=0, le=100)]
 Bytes = Annotated[int, Field(ge=0, le=10**15)]
 
 M = TypeVar("M", bound=Record)
@@ -52,10 +53,12 @@ class TargetModel(Record):
     load_ms: Ms = 800.0
     size_bytes: Bytes = 400_000_000
     restore_ms: Ms = 0.0
-    """Above 0: a recurrent model. A step with a rejected token yields nothing and restores a checkpoint; the accepted
-    tokens are verified again in the next step."""
+    """Above 0: a recurrent model. Without `draft-mtp`, a step with a rejected token yields nothing and restores a
+    checkpoint; the accepted tokens are verified again in the next step."""
     answer_tokens: Count = 200
     """Typical length of an output with `ignore_eos` off."""
+    kernel: Annotated[tuple[Count, Factor] | None, Field(exclude_if=lambda value: value is None)] = None
+    """`[8, 0.7]`: a forward over more than 8 positions takes 0.7 of its time, as another kernel would."""
 
     @model_validator(mode="after")
     def _takes_time(self) -> TargetModel:
@@ -66,7 +69,8 @@ class TargetModel(Record):
     def forward_ms(self, n: int) -> float:
         """Time of one forward over n positions."""
         touched = self.experts * (1 - (1 - self.top_k / self.experts) ** n) if self.experts > 1 else 0.0
-        return self.base_ms + self.token_ms * n + self.expert_ms * touched
+        limit, factor = self.kernel or (n, 1.0)
+        return (self.base_ms + self.token_ms * n + self.expert_ms * touched) * (factor if n > limit else 1.0)
 
 
 class MockDrafter(Record):

@@ -114,6 +114,8 @@ class LatentAttention(_Entry):
 class LinearAttention(_Entry):
     """Gated DeltaNet in some of the layers."""
 
+    architecture: str
+    """llama.cpp's name for the model's kind of network."""
     layers: Count
     key_heads: Count
     value_heads: Count
@@ -175,6 +177,13 @@ class ModelEntry(_Entry):
         if self.experts and self.experts.used > self.experts.count:
             raise ValueError(f"{self.name}: more experts used than there are")
         return self
+
+    @property
+    def head(self) -> ModelEntry:
+        """A head that drafts on this model's states, as a model: one layer with attention, and the output matrix."""
+        experts = self.experts and self.experts.model_copy(update={"dense_layers": 0})
+        attention = self.attention and self.attention.model_copy(update={"windowed_layers": 0})
+        return self.model_copy(update={"layers": 1, "linear": None, "experts": experts, "attention": attention})
 
     @property
     def embedding_parameters(self) -> int:

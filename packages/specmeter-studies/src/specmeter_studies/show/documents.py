@@ -23,6 +23,7 @@ from specmeter.show.report import Chart, Command, Report, Section, Tabled, Text
 from specmeter.show.table import Cell, Column, Kind, Row, Table, Tone, estimate_cell
 from specmeter_studies.library.rtx3090_aug.extra import BLOCKED, InMatrix, matrix, over_runs, timed
 from specmeter_studies.rungs import percent_change
+from specmeter_studies.show import found_since
 from specmeter_studies.show.document import published_findings
 from specmeter_studies.show.figures import drawn
 from specmeter_studies.study import Axis, ClaimRuling, Point, StudyFigure
@@ -123,7 +124,7 @@ def _row(name: str, place: str) -> Mapping[str, str]:
 def report() -> Report:
     """The page of all documents."""
     every = dict(published_findings(studies.names()))
-    found = every["rtx3090-aug"].data
+    found, second = every["rtx3090-aug"].data, every["rtx3090-38"].data
     lines = [it for it in matrix(found) if it.line.speculates and it.line.suite == BLOCKED[0]]
     gaining = [it for it in lines if above(it.line.speedup, 1)]
     losing = [it for it in lines if below(it.line.speedup, 1)]
@@ -140,6 +141,7 @@ def report() -> Report:
             Text(Message("documents.gains", gains=_told(gaining), runs=runs), row=_of_matrix(gaining)),
             Text(Message("documents.loses", losses=_told(losing)), row=_of_matrix(losing)),
             *_cause(shown=True),
+            found_since.answer(second),
             Text(
                 Message(
                     "documents.disagree",
@@ -175,9 +177,16 @@ def report() -> Report:
                     Tabled(_here()),
                 ],
             ),
-            Section("found_since", [Text(Message("documents.since"), at="page"), Tabled(_since(lines))]),
+            Section(
+                "found_since",
+                [
+                    Text(Message("documents.since"), at="page"),
+                    Tabled(_since(lines)),
+                    *found_since.blocks(second),
+                ],
+            ),
             Section("claims", [Tabled(_ruled(claims), most=20)]),
-            Section("rows", [Tabled(it, at="details") for it in (*_rows(), _behind(claims))]),
+            Section("rows", [Tabled(it, at="details") for it in (*_rows(), *found_since.rows(), _behind(claims))]),
         ],
         filters={
             "document": [(it, it) for it in dict.fromkeys(name for name, _ in claims)],
