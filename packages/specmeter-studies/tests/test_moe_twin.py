@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 
 from claims_of import rulings, said, values
+from specmeter.messages import Message, words
 from specmeter.record import Estimate, ExpertUnion, Prediction, UnionPoint
+from specmeter_studies.cli.study import command
+from specmeter_studies.folder import StudyFolder
 from specmeter_studies.library.moe_twin.cells import cells, kernel_cells, of_forward, predicted
 from specmeter_studies.order import StudyOrder, load_parts
+from specmeter_studies.show.twin import TwinRow, answer, figure, measured
 from specmeter_studies.study import Answered, ArmResult, ModelUsed, PromptResult, StudyData
 
 PART, BLOCKS, PROMPTS, TOKENS = "moe-twin", 5, ("code", "reason"), 101
@@ -229,3 +234,74 @@ def test_every_twin_has_its_dense_model() -> None:
                 if target.startswith("moe_"):
                     used = int(target.rpartition("x")[2])
                     assert (f"dense{used}" if used > 1 else "dense", *rest) in keys
+
+
+def twin_row(target: str, base: str, experts: int, ratio: float, reads: float = 1.0) -> TwinRow:
+    found = estimate(ratio)
+    return TwinRow(
+        id=f"{target}-{base}",
+        device="here",
+        part=PART,
+        model="folder/small.gguf",
+        measured="1",
+        verdict="valid",
+        target=target,
+        base=base,
+        drafts="ngram-simple",
+        gamma=16,
+        experts=experts,
+        used=1,
+        union=reads,
+        reads=reads,
+        ratio=found,
+        per_step=found,
+        predicted=0.7,
+        speedup=found,
+        base_speedup=found,
+        full=None,
+        blocks=BLOCKS,
+        method="made up",
+        acceptance=0.9,
+        base_acceptance=0.9,
+    )
+
+
+@pytest.mark.parametrize(("alone", "effect"), [(0.8, "less"), (1.0, "same"), (1.2, "more")])
+def test_the_page_of_all_documents_says_what_routing_alone_does(alone: float, effect: str) -> None:
+    """The loss against the dense model may be the engine's code for experts; one expert tells."""
+    rows = [
+        twin_row("single", "dense", 1, 0.75),
+        twin_row("moe_16x1", "dense", 16, 0.75, reads=10.0),
+        twin_row("moe_16x1", "single", 16, alone, reads=10.0),
+    ]
+    (text,) = answer(rows)
+    assert isinstance(text.said, Message)
+    assert text.said.values["effect"] == Message(f"documents.twin.{effect}")
+    assert text.row == "twin-moe_16x1-dense"
+    assert "0.75x [0.74, 0.76]" in words().render(text.said)
+    assert (made := figure(rows)) is not None
+    assert len(made.panels) == 1
+
+
+def test_rows_of_the_page_are_those_of_the_file() -> None:
+    ids = [it.id for it in measured()]
+    assert len(set(ids)) == len(ids)
+    assert all(it.ratio.low is not None and it.verdict == "valid" for it in measured())
+
+
+@pytest.mark.slow
+def test_quick_variant_on_the_real_engine(tmp_path: Path) -> None:
+    """Every part runs; texts are those of the dense model; rows of the page can be made of it."""
+    with pytest.raises(SystemExit) as ended:
+        command(["run", "moe-twin", "--variant", "bench", "--variant", "quick", "--out", str(tmp_path / "made")])
+    assert ended.value.code in (0, 1)  # a busy machine makes verdicts invalid
+    folder = StudyFolder(tmp_path / "made")
+    found = folder.data()
+    assert {it.status for it in found.parts} == {"measured"}
+    made = cells(found)
+    assert {it.line.target for it in made} >= {"single", "moe_16x1", "moe_16x2", "dense2"}
+    assert all(it.reads is not None and it.reads > 1 for it in made if it.routed)
+    told = values(said(found, "same-texts"), "moe-twin.texts")
+    assert isinstance(told["equal"], int)
+    assert isinstance(told["of"], int)
+    assert told["equal"] > 0.5 * told["of"]
