@@ -1,7 +1,7 @@
 """Everything that is ruled about published numbers, as it was last agreed upon: no ruling changes by accident.
 
 `tests/data/rulings.json` holds the audit's ruling of every published row and what every study says of its document's
-own numbers. After a deliberate change, `uv run python tests/test_rulings.py` writes it anew; its diff is to be read.
+own numbers. After a deliberate change `uv run python tests/audit/test_rulings.py` writes it anew; read its diff.
 """
 
 from __future__ import annotations
@@ -99,6 +99,17 @@ def test_rows_are_ruled_as_agreed(name: str) -> None:
 @pytest.mark.parametrize("name", studies.names())
 def test_claims_are_ruled_as_agreed(name: str) -> None:
     assert rounded(of_claims(name)) == rounded(agreed()["claims"][name])
+
+
+@pytest.mark.parametrize("name", studies.names())
+def test_an_undecided_claim_says_in_one_sentence_what_would_decide_it(name: str) -> None:
+    data = studies.find(name).published()
+    claims = () if data is None else studies.findings(name, data).claims
+    for claim in claims:
+        asked = claim.would_decide
+        assert (asked is not None) == (claim.ruling == "cannot tell"), claim.id
+        assert str(claim.told) == (str(claim.found) if asked is None else f"{claim.found} Would decide: {asked}")
+        assert asked is None or (len(str(asked).split()) <= 25 and str(asked).count(". ") == 0), claim.id
 
 
 @pytest.mark.parametrize("name", studies.names())

@@ -38,7 +38,7 @@ def test_what_the_published_numbers_say_of_each_claim() -> None:
     assert rulings(published()) == {
         "reduction": "cannot tell",
         "overhead-per-token": "contradicted",
-        "per-operation-calls": "cannot tell",
+        "per-operation-calls": "contradicted",
         "not-bandwidth": "cannot tell",
         "first-runs-local": "supported",  # logs of all four runs that finished
         "acceptance-tells": "cannot tell",

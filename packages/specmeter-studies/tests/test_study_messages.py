@@ -21,7 +21,7 @@ from specmeter_studies.telling import quoted
 
 SOURCE = Path(specmeter_studies.__file__).parent
 ENGLISH: dict[str, str] = json.loads((SOURCE / "messages" / "en.json").read_text("utf-8"))
-SHOWN = {"title", "about", "series_title", "source", "none", "where", "only_of", "claim"}
+SHOWN = {"title", "about", "series_title", "source", "none", "where", "only_of", "claim", "would_decide"}
 """Keys of `study.yaml` whose text is shown to readers."""
 NAME = re.compile(r"[a-z]|[a-z]+(_[a-z]+)+|config|(Qwen|Gemma)\S*|\{\w+\}")
 """Texts that are names: of models, columns of the document's own files, and quantities."""

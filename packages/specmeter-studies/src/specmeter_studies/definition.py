@@ -59,6 +59,8 @@ class ClaimForm(_Strict):
     """Decides, from the study's data."""
     only_of: Text | None = None
     """The models or machines that it is about: where others were measured it does not apply."""
+    would_decide: Text | None = None
+    """What would decide it, where the document's own numbers leave it open."""
 
 
 class ColumnForm(_Strict):

@@ -172,7 +172,10 @@ class Study:
         found = self._decided(data, claim.rule)
         if claim.only_of is not None:
             found = only_of(data, Message(claim.only_of), found)
-        return ruling(claim.id, Message(claim.claim), Message(claim.where), found)
+        ruled = ruling(claim.id, Message(claim.claim), Message(claim.where), found)
+        if ruled.ruling != "cannot tell" or data.origin != "published" or claim.would_decide is None:
+            return ruled
+        return ruled.model_copy(update={"would_decide": Message(claim.would_decide)})
 
     def _decided(self, data: StudyData, rule: str) -> Found:
         if not self.trusted:

@@ -356,6 +356,15 @@ class ClaimRuling(Record):
     """The result with numbers and intervals, in one or two sentences."""
     rests_on: RestsOn = ""
     """Basis of the ruling; empty if there is none."""
+    would_decide: Annotated[Said | None, Field(exclude_if=lambda value: value is None)] = None
+    """What would decide it, if the document's own numbers leave it open."""
+
+    @property
+    def told(self) -> Message:
+        """The result, and what would decide."""
+        if self.would_decide is None:
+            return self.found
+        return Message("study.would_decide", found=self.found, decide=self.would_decide)
 
 
 class StudyTable(Record):

@@ -142,7 +142,7 @@ def report() -> Report:
             Text(Message("documents.loses", losses=_told(losing)), row=_of_matrix(losing)),
             *_cause(shown=True),
             *twin.answer(),
-            found_since.answer(second),
+            *found_since.answer(second),
             Text(
                 Message(
                     "documents.disagree",
@@ -411,7 +411,7 @@ def _ruled(claims: Sequence[tuple[str, ClaimRuling]]) -> Table:
                 Cell(name),
                 Cell(claim.claim),
                 Cell(Message(f"ruling.{claim.ruling}"), tone=_TONES.get(claim.ruling, "faint")),
-                Cell(claim.found, row=f"claim-{name}-{claim.id}"),
+                Cell(claim.told, row=f"claim-{name}-{claim.id}"),
             ),
             filed={"document": name, "ruling": claim.ruling},
         )

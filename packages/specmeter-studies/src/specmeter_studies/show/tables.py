@@ -96,7 +96,7 @@ def rulings(claims: Sequence[ClaimRuling], data: StudyData) -> Table:
         ("where", "text", lambda claim: claim.where),
         ("ruling", "text", lambda it: Cell(Message(f"ruling.{it.ruling}"), tone=_TONES[it.ruling])),
         ("rests_on", "text", lambda claim: Message(f"rests_on.{claim.rests_on}") if claim.rests_on else "-"),
-        ("found", "text", lambda claim: claim.found),
+        ("found", "text", lambda claim: claim.told),
         ("code", "text", lambda claim: Cell(claim.found.code, code=True)),
     )
     columns = (replace(it, narrow="drop") if it.key in ("where", "rests_on", "code") else it for it in table.columns)

@@ -127,11 +127,13 @@ def _printed_overhead(remote: Sequence[Backend]) -> Found:
 
 
 def calls(data: StudyData) -> Found:
-    """Whether this many answers came back as a call for each operation would bring."""
+    """Whether this many answers came back as a call for each operation would bring; of the document, whose llama.cpp
+    has had one command for a whole graph since its first RPC backend (pull request 6829, May 2024), by that command."""
     remote = remotes(data)
     known = [backend for backend in remote if backend.proven and backend.other_answers is not None]
     if not known:
-        return "cannot tell", Message("cross-device.no_calls")
+        nothing = Message("cross-device.no_calls")
+        return by_counts("contradicted", nothing) if data.origin == "published" else ("cannot tell", nothing)
     shown = [
         Message(
             "cross-device.answers",

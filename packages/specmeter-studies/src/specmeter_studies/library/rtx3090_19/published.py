@@ -49,6 +49,7 @@ def published() -> StudyData:
             Message("rtx3090-19.withdrawn"),
             (Message("rtx3090-19.struck")),
             Message("rtx3090-19.audited", tally=from_claims.tally("rtx3090-19")),
+            Message("rtx3090-38.ruled_again"),
         ),
     )
 

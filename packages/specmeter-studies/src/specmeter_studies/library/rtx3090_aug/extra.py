@@ -65,6 +65,7 @@ def published() -> StudyData:
             Message("rtx3090-aug.texts"),
             Message("rtx3090-aug.held"),
             Message("rtx3090-aug.audited", tally=from_claims.tally("rtx3090-aug")),
+            Message("rtx3090-38.ruled_again"),
         ),
     )
 
