@@ -113,7 +113,7 @@ def _wide(source: Path, path: Path) -> Path:
 
 def _coarse(wide: Path, folder: Path) -> Path:
     """SmolLM2 in Q2_K, in this folder's own cache."""
-    from specmeter_studies.quality.requantize import make
+    from specmeter.models.requantize import make
 
     before = os.environ.get("SPECMETER_CACHE")
     os.environ["SPECMETER_CACHE"] = str(folder)

@@ -72,6 +72,19 @@ def test_later_variants_and_overrides_win(tmp_path: Path) -> None:
     assert load(str(path), variants=["five", "five"]).experiment.applied == ("five",)
 
 
+def test_a_variant_changes_what_is_chosen_after_it(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    real = {"targets": {"b": "mock:dense"}, "variants": {"quick": {"targets": None, "design": {"blocks": 3}}}}
+    quick = {"targets": {"a": None}, "design": {"blocks": 2, "order": "grouped"}}
+    path.write_text(changed(FILE, variants={"real": real, "quick": quick}), encoding="utf-8")
+    after = load(str(path), variants=["real", "quick"]).experiment
+    assert (after.targets, after.design.blocks) == ({"a": "mock:dense", "b": "mock:dense"}, 3)
+    assert after.design.order == "grouped"
+    before = load(str(path), variants=["quick", "real"]).experiment
+    assert (before.targets, before.design.blocks) == ({"b": "mock:dense"}, 2)
+    assert after.variants == before.variants == {}
+
+
 def test_what_it_became_can_be_loaded_and_is_the_same(file: str, tmp_path: Path) -> None:
     loaded = load(file, ["design.seed=7"], variants=["two", "one"])
     again = tmp_path / "again.yaml"
@@ -106,7 +119,8 @@ def test_choices_that_are_refused(file: str, variants: list[str], message: str) 
         ({"one": None}, r"variants\.one"),
         ({"a b": {}}, r"variants\.a b"),
         ({1: {}}, r"variants\.1"),
-        ({"one": {"variants": {}}}, r"variants\.one\.variants: a variant cannot change this key"),
+        ({"one": {"variants": 3}}, r"variants\.one\.variants: has to have changes to one"),
+        ({"one": {"variants": {"two": {}}}}, r"variants\.one\.variants: has to have changes to one"),
         ({"one": {"applied": ["x"]}}, r"variants\.one\.applied: a variant cannot change this key"),
         ({f"v{number}": {} for number in range(65)}, "variants: "),
     ],

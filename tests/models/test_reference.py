@@ -8,7 +8,8 @@ from gguf_files import raw_gguf, string, tensor, write_gguf
 
 from specmeter.errors import ModelError
 from specmeter.models import bench
-from specmeter.models.reference import Fetching, locate, origin_of, peek, resolve
+from specmeter.models.gguf import read_header
+from specmeter.models.reference import Fetching, file_of, locate, made_of, origin_of, peek, resolve, with_dense
 
 
 @pytest.fixture(autouse=True)
@@ -56,6 +57,30 @@ def test_missing_files_are_answered_with_near_names(tmp_path: Path, model: Path)
     assert "no such file" in error.message
     with pytest.raises(ModelError, match="no such file"):
         peek("modle.gguf", base_dir=tmp_path)
+
+
+def test_models_in_another_type(tmp_path: Path) -> None:
+    core = bench.shipped()["draft-small"].path
+    reference = f"quant:Q8_0:{core.name}"
+    assert (origin_of(reference), made_of(f"quant:F16:{reference}")) == ("quant", core.name)
+    assert with_dense(f"quant:F16:{reference}", "other.gguf") == "quant:F16:quant:Q8_0:other.gguf"
+    size_bytes, present = peek(reference, base_dir=core.parent)
+    assert not present
+    made = resolve("target", reference, base_dir=core.parent)
+    assert (made.size_bytes, made.origin, made.reference) == (size_bytes, "path", reference)
+    assert read_header(Path(made.path)).metadata["general.file_type"] == 7
+    assert peek(reference, base_dir=core.parent) == (size_bytes, True)
+    again = f"quant:Q4_0:{made.path}"  # of weights that are quantized already
+    assert locate(again, base_dir=tmp_path).stat().st_size == peek(again)[0]
+    for bad in ("quant:Q5_9:a.gguf", "quant:Q8_0:", "quant:Q8_0"):
+        with pytest.raises(ModelError):
+            locate(bad, base_dir=tmp_path)
+
+
+def test_names_of_files() -> None:
+    assert file_of("hf:o/r/sub/a.gguf@main") == file_of("quant:Q4_0:hf:o/r/a.gguf") == file_of("x/a.gguf") == "a.gguf"
+    assert file_of("x@y/a@2.gguf") == "a@2.gguf"
+    assert file_of("bench:dense") is None
 
 
 def test_folders(tmp_path: Path, model: Path) -> None:

@@ -11,11 +11,11 @@ import yaml
 from real_models import in_f16
 from specmeter.analysis.reading import RunReport, read_run
 from specmeter.cli import invoke
+from specmeter.models.requantize import make
 from specmeter.record import Finding
 from specmeter.store import RunStore
 from specmeter.validity.checks.replay import replay_differs
 from specmeter.validity.checks.run_data import read_run_data
-from specmeter_studies.quality.requantize import make
 
 pytestmark = pytest.mark.slow
 

@@ -52,5 +52,12 @@ def test_every_name_of_a_stand_in_says_so(data: StudyData) -> None:
     assert [text for text in said if BARE.search(text)] == []
 
 
+def test_small_real_models_are_called_stand_ins() -> None:
+    models = tuple(it.model_copy(update={"reference": "a.gguf", "stand_in": True}) for it in SPEED.models)
+    said = list(texts(find(SPEED.study).findings(replace(SPEED, models=models))))
+    assert sum("stand-in " in text for text in said) > 10
+    assert not any("bench " in text for text in said)
+
+
 def test_other_models_keep_their_names() -> None:
     assert not any("bench" in text for text in texts(find("moe-306").findings(EXPERTS)))

@@ -156,6 +156,14 @@ def test_time_that_no_union_of_experts_explains() -> None:
     assert time.spent_ms == pytest.approx(4596.852)
 
 
+def test_a_configuration_that_drafted_nothing_is_no_gain_and_no_doubt() -> None:
+    """Where the counter tells: one that counts accepted tokens alone may hide drafts."""
+    idle = {"ngmod-n8": Made(1.001, 0, 0, 1.0)}
+    assert rulings(made.study(changes=idle))["no-gain"] == "supported"
+    assert "rtx3090-19.idle" in codes(said(made.study(changes=idle), "no-gain"))
+    assert rulings(made.study(lambda _: FULL, idle))["no-gain"] == "cannot tell"
+
+
 # --- both directions -------------------------------------------------------------------------------------------------
 
 TURNED = made.study(changes=dict.fromkeys(LONG, WINNING))

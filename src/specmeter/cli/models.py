@@ -48,6 +48,7 @@ def command() -> None:
       bench:dense?size=2GB&quant=Q8_0          the same in another size or number format
       hf:OWNER/REPO/FILE.gguf                  a file on a hub, downloaded once
       hf:OWNER/REPO/FILE.gguf@REVISION         the same, pinned to a branch, tag or commit
+      quant:Q4_0:REFERENCE                     a model in another type of llama-quantize
 
     \b
     Examples:

@@ -48,7 +48,7 @@ from specmeter.experiments.file import MAX_BYTES, LoadedExperiment, load
 from specmeter.files import is_link, open_regular, write_whole
 from specmeter.laboratory.cautions import queueing, self_drafting, swapped, too_few
 from specmeter.laboratory.run import Prepared, choose_folder, predict_findings, prepare, run
-from specmeter.models.reference import Fetching, check_path, means_a_model, origin_of
+from specmeter.models.reference import Fetching, check_path, made_of, means_a_model, origin_of
 from specmeter.show.run_report import found, report
 from specmeter.show.terminal.console import JsonScreen, Screen, errors, output, say_json
 from specmeter.show.terminal.progress import RunProgress, model_progress
@@ -399,10 +399,11 @@ def _described(
     refuse_engine(first.engine.kind, references)
     if spec_of(first.engine.kind).traits.model_formats:
         for reference in {*references} & {*first.targets.values(), *first.drafts.values()}:
-            if (origin := origin_of(reference)) == "path":
-                check_path(reference, Path())
+            dense = made_of(reference)
+            if (origin := origin_of(dense)) == "path":
+                check_path(dense, Path())
             elif origin == "bench":
-                bench.parse(reference)
+                bench.parse(dense)
     arms = first.expand()
     most = max(sum(arm.target == target and arm.speculates for arm in arms) for target in {arm.target for arm in arms})
     changes = (f"design.blocks={least_units(most)}", *changes)

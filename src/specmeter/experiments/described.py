@@ -13,6 +13,7 @@ from specmeter.engines.registry import late, spec_of
 from specmeter.engines.url.spec import ANY, SERVED, UrlOptions, places
 from specmeter.errors import UsageError
 from specmeter.experiments.defaults import as_name, name_of, simulated
+from specmeter.models.reference import made_of, with_dense
 from specmeter.record import EngineTraits
 from specmeter.workloads.spec import STRUCTURED, FileWorkload
 
@@ -129,12 +130,13 @@ def _one_or_several(values: Sequence[Any]) -> Any:
 
 def _from(folder: Path, reference: str) -> str:
     """A path from here as it is written in a file of that folder; any other reference as it is."""
-    if reference.startswith(("hf:", "bench:", "mock:", "~")) or Path(reference).is_absolute() or folder == Path():
+    source = made_of(reference)
+    if source.startswith(("hf:", "bench:", "mock:", "~")) or Path(source).is_absolute() or folder == Path():
         return reference
     try:
-        return Path(os.path.relpath(reference, folder)).as_posix()
+        return with_dense(reference, Path(os.path.relpath(source, folder)).as_posix())
     except ValueError:  # another drive
-        return str(Path(reference).absolute())
+        return with_dense(reference, str(Path(source).absolute()))
 
 
 called = late("specmeter.engines.url.engine:called")

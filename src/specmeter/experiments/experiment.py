@@ -110,7 +110,8 @@ class Experiment(Record):
     """What is generated for each prompt."""
     variants: Annotated[Variants, Field(default_factory=dict)]
     """Name -> changes to this file (`specmeter run --variant NAME`): mappings are merged, lists and single values
-    replaced; null removes a key. Runs store the resulting file."""
+    replaced; null removes a key. A variant's own `variants` change those chosen after it. Runs store the resulting
+    file."""
     applied: Annotated[tuple[Name, ...], Field(max_length=MAX_VARIANTS)] = ()
     """Variants applied, in order; written by specmeter."""
 

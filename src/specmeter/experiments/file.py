@@ -205,8 +205,11 @@ def _load_text(
     offered = _variants(data, source)
     data.pop("variants", None)
     chosen = tuple(dict.fromkeys(variants))
+    rest = offered
     for name in chosen:
-        data = _merged(data, _chosen(name, offered, source))
+        changes = _chosen(name, rest, source)
+        data = _merged(data, {key: change for key, change in changes.items() if key != "variants"})
+        rest = _merged(rest, changes.get("variants") or {})
     if chosen:
         _bounded(data, source)
         before: object = data.get("applied")
@@ -219,20 +222,27 @@ def _load_text(
     return Loaded(value, text, source, base_dir, tuple(offered))
 
 
+_FIXED = {"applied", "variants"}
 _VARIANTS: TypeAdapter[dict[str, dict[str, Any]]] = TypeAdapter(Variants)
 
 
 def _variants(data: dict[str, Any], source: str) -> dict[str, dict[str, Any]]:
-    """The file's variants. Raises `ExperimentError` for anything but a mapping of names to mappings."""
+    """The file's variants; what one has as `variants` changes those that are chosen after it.
+
+    Raises `ExperimentError` for anything but a mapping of names to mappings.
+    """
     try:
         found = _VARIANTS.validate_python({} if data.get("variants") is None else data["variants"])
     except ValidationError as error:
         lines = problems(error, {"variants": data.get("variants")}, "variants", kind=Experiment)
         raise _refusal(source, lines) from None
     for name, changes in found.items():
-        for key in ("variants", "applied"):
-            if key in changes:
-                raise _refusal(source, [f"variants.{name}.{key}: a variant cannot change this key"])
+        if "applied" in changes:
+            raise _refusal(source, [f"variants.{name}.applied: a variant cannot change this key"])
+        later: object = changes.get("variants", {})
+        each = cast("dict[object, object]", later) if isinstance(later, dict) else {None: None}
+        if not all(key in found and isinstance(it, dict) and not _FIXED & it.keys() for key, it in each.items()):
+            raise _refusal(source, [f"variants.{name}.variants: has to have changes to {', '.join(found)}"])
     return found
 
 

@@ -1,4 +1,5 @@
-"""Resolves model references: a path, `bench:NAME[?...]` or `hf:OWNER/REPO/FILE.gguf[@REVISION]`.
+"""Resolves model references: a path, `bench:NAME[?...]`, `hf:OWNER/REPO/FILE.gguf[@REVISION]`, or one of these in
+another type of `llama-quantize`, `quant:TYPE:REFERENCE`.
 
 It also lists which models of an experiment are not on this machine, with sizes and how to get each; and which ones
 other programs left here (llama.cpp, LM Studio, Ollama, Hugging Face). For these only their own folders are looked at,
@@ -14,7 +15,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
@@ -32,7 +33,8 @@ Progress = Callable[[int, int], None]
 """Called with (bytes done, bytes in all) while a model is built or downloaded."""
 ModelProgress = Callable[[str, int, int], None]
 """The same for several models: called with (name of the model, bytes done, bytes in all)."""
-Origin = Literal["path", "bench", "hf"]
+_Plain = Literal["path", "bench", "hf"]
+Origin = Literal[_Plain, "quant"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ ONLINE = Fetching()
 """What is missing is downloaded, without a progress display."""
 OFFLINE = Fetching(offline=True)
 
+_MADE = re.compile(r"(?:(?:quant|twin):[^:]*:)+")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 """Two letters at least: `C:` is a drive."""
 _MAX_LISTED = 10_000
@@ -85,16 +88,38 @@ def resolve(
 
     path = locate(reference, base_dir=base_dir, name=name, fetching=fetching).absolute()
     parts = [header.path for header in read_parts(path)]
-    origin = origin_of(reference)
+    dense = made_of(reference)
+    origin = _plain_origin(dense)
     return ModelIdentity(
         name=name,
         reference=reference,
         path=str(path),
         sha256=_sha256(parts),
         size_bytes=sum(part.stat().st_size for part in parts),
-        origin=origin,
-        timing_only=origin == "bench" and bench.parse(reference).timing_only,
+        # One that is made of the hub's is a file of this machine.
+        origin="path" if dense != reference and origin == "hf" else origin,
+        timing_only=origin == "bench" and bench.parse(dense).timing_only,
     )
+
+
+def made_of(reference: str) -> str:
+    """The reference of the file that a model is made of; any other reference as it is."""
+    match = _MADE.match(reference)
+    return reference[match.end() :] if match else reference
+
+
+def with_dense(reference: str, dense: str) -> str:
+    """The same reference with another one for the model that it is made of."""
+    match = _MADE.match(reference)
+    return f"{match[0]}{dense}" if match else dense
+
+
+def file_of(reference: str) -> str | None:
+    """Name of the file behind a reference; None of a bench model, a mock, and of none."""
+    source = made_of(reference)
+    if not source or source.startswith(("bench:", "mock:")):
+        return None
+    return re.split(r"[/\\]", source.rpartition("@")[0] if source.startswith("hf:") and "@" in source else source)[-1]
 
 
 def refuse_changes(model: ModelIdentity) -> None:
@@ -121,10 +146,16 @@ def peek(reference: str, *, base_dir: Path = Path(), offline: bool = False) -> t
 
     Raises `ModelError` when the reference is malformed or names nothing that exists.
     """
-    from specmeter.models import bench, hub
+    from specmeter.models import bench, hub, requantize
     from specmeter.models.gguf import part_paths
 
     origin = origin_of(reference)
+    if origin == "quant":
+        spec = requantize.parse(reference)
+        if not peek(spec.parent, base_dir=base_dir, offline=offline)[1]:
+            return None, False
+        found = requantize.plan(locate(spec.parent, base_dir=base_dir, fetching=OFFLINE), spec.kind, again=True)
+        return found.size_bytes, found.path.is_file()
     if origin == "hf":
         return hub.peek(hub.parse(reference), offline=offline)
     if origin == "bench":
@@ -144,9 +175,13 @@ def locate(reference: str, *, base_dir: Path, name: str = "", fetching: Fetching
 
     Its progress is told by `name`, or else by the reference. Raises `ModelError` as `resolve` does.
     """
-    from specmeter.models import bench, hub
+    from specmeter.models import bench, hub, requantize
 
     origin, progress = origin_of(reference), fetching.progress_of(name or reference)
+    if origin == "quant":
+        spec = requantize.parse(reference)
+        parent = locate(spec.parent, base_dir=base_dir, name=name, fetching=fetching)
+        return requantize.make(parent, spec.kind, progress, again=True).path
     if origin == "hf":
         return hub.fetch(hub.parse(reference), offline=fetching.offline, progress=progress)
     if origin == "bench":
@@ -156,6 +191,10 @@ def locate(reference: str, *, base_dir: Path, name: str = "", fetching: Fetching
 
 def origin_of(reference: str) -> Origin:
     """Where a reference points. Raises `ModelError` for an unknown scheme or an empty reference."""
+    return "quant" if reference.startswith("quant:") else _plain_origin(reference)
+
+
+def _plain_origin(reference: str) -> _Plain:
     if reference.startswith(("hf:", "bench:")):
         return "hf" if reference.startswith("hf:") else "bench"
     if not reference.strip() or "\0" in reference:
@@ -171,17 +210,18 @@ def absolute(reference: str) -> str:
 
     Raises `ModelError` for an unknown scheme, an empty reference, or the home of a user who is not there.
     """
-    if reference.startswith("mock:") or origin_of(reference) != "path":
+    dense = made_of(reference)
+    if reference.startswith("mock:") or origin_of(dense) != "path":
         return reference
     try:
-        return str(Path(reference).expanduser().absolute())
+        return with_dense(reference, str(Path(dense).expanduser().absolute()))
     except RuntimeError as error:
         raise ModelError(f"{reference}: {error}", fix="write the path without ~") from None
 
 
 def means_a_model(reference: str) -> bool:
     """Whether a model is meant, and not an experiment: by its scheme, its ending, or what the file begins with."""
-    if reference.startswith(("hf:", "bench:", "mock:")) or reference.lower().endswith(".gguf"):
+    if reference.startswith(("hf:", "bench:", "mock:", "quant:")) or reference.lower().endswith(".gguf"):
         return True
     try:
         path = Path(reference).expanduser()
@@ -193,7 +233,7 @@ def means_a_model(reference: str) -> bool:
         return False
 
 
-_KINDS = "use a path, bench:NAME (see `specmeter models list`) or hf:OWNER/REPO/FILE.gguf"
+_KINDS = "use a path, bench:NAME (see `specmeter models list`), hf:OWNER/REPO/FILE.gguf or quant:TYPE:REFERENCE"
 
 
 def _path(reference: str, base_dir: Path) -> Path:
@@ -231,6 +271,9 @@ class AbsentModel(Record):
     key: str
     """`targets.NAME` or `drafts.NAME`."""
     reference: str
+    """Of the file: of a model that is made from another, of that one."""
+    made_from: bool = False
+    """Whether the model is made from it."""
     size_bytes: int | None
     """None where it is unknown."""
     about: bool = False
@@ -241,10 +284,10 @@ class AbsentModel(Record):
     @property
     def commands(self) -> tuple[str, ...]:
         """What brings it here, or makes a run use another file."""
-        own = f"--set {shlex.quote(f'{self.key}={_YOURS}')}"
+        own = () if self.made_from else (f"--set {shlex.quote(f'{self.key}={_YOURS}')}",)
         if origin_of(self.reference) != "hf":
-            return (own,)
-        return f"specmeter models build {shlex.quote(self.reference)}", own
+            return own
+        return f"specmeter models build {shlex.quote(self.reference)}", *own
 
 
 def absent_models(
@@ -262,32 +305,38 @@ def absent_models(
     to `ask`; then models on it are not looked at. Raises `ModelError` for a reference that is malformed.
     """
     found: list[AbsentModel] = []
-    for key, reference in references.items():
+    for key, given in references.items():
+        reference = made_of(given)
         origin = origin_of(reference)
+        more: Iterable[AbsentModel] = ()
         if origin == "path":
-            found += _file(key, reference, base_dir)
+            more = _file(key, reference, base_dir)
         elif origin == "hf" and (offline or ask):
-            found += _on_hub(key, reference, offline=offline)
+            more = _on_hub(key, reference, offline=offline)
+        found += (it.model_copy(update={"made_from": given != reference}) for it in more)
     return tuple(_sized(model, (sizes or {}).get(model.key)) for model in found)
 
 
-def refuse_absent(models: Sequence[AbsentModel]) -> None:
-    """Raise one `ModelError` about all of them when one of them is unavailable."""
+def refuse_absent(models: Sequence[AbsentModel], own: str = "name files of your own with --set") -> None:
+    """Raise one `ModelError` about all of them when one of them is unavailable; `own` is another way to give them."""
     lacking = [model for model in models if model.why is not None]
     if not lacking:
         return
     there = [model for model in models if model.why is None]
     count = f"{len(lacking)} models are" if len(lacking) > 1 else "a model is"
     lines = [f"{count} not on this machine:"]
+    told: set[str] = set()
     for model in lacking:
-        lines += [f"  {_named(model)}: {model.why}", *(f"      {command}" for command in model.commands)]
+        new = [command for command in model.commands if command not in told]
+        lines += [f"  {_named(model)}: {model.why}", *(f"      {command}" for command in new)]
+        told |= {*new}
     if there:
         lines += ["a run would also download:", *(f"  {_named(model)}" for model in there)]
-    sizes = [model.size_bytes for model in models if model.size_bytes is not None]
+    files = {model.reference: model for model in models}.values()
+    sizes = [model.size_bytes for model in files if model.size_bytes is not None]
     if len(sizes) > 1:
-        about = "about " * any(model.about for model in models)
-        lines.append(f"together {about}{size(sum(sizes))}" + ("" if len(sizes) == len(models) else ", as far as known"))
-    own = "name files of your own with --set"
+        about = "about " * any(model.about for model in files)
+        lines.append(f"together {about}{size(sum(sizes))}" + ("" if len(sizes) == len(files) else ", as far as known"))
     on_hub = any(origin_of(model.reference) == "hf" for model in lacking)
     raise ModelError("\n".join(lines), fix=f"download them with these commands, or {own}" if on_hub else own)
 

@@ -29,6 +29,7 @@ from specmeter.workloads.spec import (
     WorkloadSpec,
 )
 from specmeter.workloads.texts import (
+    PROMPTS,
     Item,
     Tokenizer,
     behind,
@@ -134,7 +135,9 @@ def _items(spec: WorkloadSpec, base_dir: Path, tokenizer: Tokenizer | None) -> I
             return drawn(items, spec.count, spec.seed)
         case LengthWorkload():
             text, place = held_out_text(), "the held-out text of the bench models"
-            if spec.file is not None:
+            if spec.file == PROMPTS:
+                text, place = natural_text(), PROMPTS
+            elif spec.file is not None:
                 from specmeter.workloads.user_files import read_text
 
                 text, place = read_text(base_dir / spec.file), str(base_dir / spec.file)

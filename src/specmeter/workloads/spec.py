@@ -109,7 +109,8 @@ class LengthWorkload(WorkloadBase):
     per_length: Annotated[int, Field(ge=1, le=1000)] = 1
     """Prompts of each length."""
     file: Annotated[str, Field(min_length=1)] | None = None
-    """Text to cut, relative to the experiment file. Default: text for bench models."""
+    """Text to cut, relative to the experiment file; `bundled:prompts`: prompts for real models. Default: text for bench
+    models."""
     seed: Seed = 1
     """Selects the cuts."""
 

@@ -95,6 +95,10 @@ def held_out_text() -> str:
     return _read("bench", "heldout.txt")
 
 
+PROMPTS = "bundled:prompts"
+"""In place of a file: `natural_text`."""
+
+
 def natural_text() -> str:
     """The first prompts of all kinds for real models, one after the other."""
     return "\n".join(item.text for kind in ALL_KINDS for item in _of_kind("studies", kind)[:FIRST])

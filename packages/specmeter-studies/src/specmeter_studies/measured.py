@@ -58,23 +58,24 @@ def from_run(
         unions = {routing.target: routing.union for routing in store.routing()}
         answers = tuple(_answers(store, prompt_names(rows.prompts), part))
         on_gpu = any((session.layers_offloaded or (0, 0))[0] > 0 for session in store.sessions())
+    applied = tuple(experiment.get("applied", ()))
     simulated = any(model.simulated for model in report.models)
     return StudyData(
         study=study.name,
         origin="measured",
-        title=setting.title(report.models),
+        title=setting.title(report.models, applied),
         results=tuple(rows.results(part if several else "")),
         arms=tuple(
             line.model_copy(update={"suite": study.suite_of(line)}) for line in rows.lines(part if several else "")
         ),
-        models=tuple(setting.model_used(model, unions.get(model.name)) for model in report.models),
+        models=tuple(setting.model_used(model, applied, unions.get(model.name)) for model in report.models),
         places=places,
         answers=answers,
         memory=memory,
         hosts=setting.distinct(hosts),
         bandwidth_bytes_per_s=None if simulated else setting.bandwidth(hosts, on_gpu=on_gpu),
         parts=(state,),
-        notes=setting.notes(report.models),
+        notes=setting.notes(report.models, applied),
     )
 
 
@@ -98,8 +99,8 @@ def from_quality(name: str, report: QualityReport, *, part: str) -> StudyData:
     return StudyData(
         study=name,
         origin="measured",
-        title=setting.title(models),
-        models=tuple(map(setting.model_used, models)),
+        title=setting.title(models, report.applied),
+        models=tuple(setting.model_used(model, report.applied) for model in models),
         quality=(report,),
         hosts=(report.host,),
         bandwidth_bytes_per_s=setting.bandwidth((report.host,), on_gpu=bool(report.settings.gpu_layers)),
@@ -110,7 +111,7 @@ def from_quality(name: str, report: QualityReport, *, part: str) -> StudyData:
                 for item in report.skipped
             ),
         ),
-        notes=setting.notes(models),
+        notes=setting.notes(models, report.applied),
     )
 
 

@@ -1,7 +1,7 @@
-"""What models are called where bench models took a document's place: a figure that is passed on must stay true.
+"""What models are called where others took a document's place: a figure that is passed on must stay true.
 
 Claims are ruled by the study's own names. What is then shown says `bench 9B_Q8` for a model of some millions of
-parameters, in every sentence, table and legend.
+parameters, and `stand-in 9B_Q8` for a small real one, in every sentence, table and legend.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ LABEL = ".label."
 
 def of_stand_ins(found: StudyFindings) -> StudyFindings:
     """The findings, in which each model that stands in for a document's own is called so."""
-    names = {model.name for model in found.data.models if model.reference.startswith("bench:")}
-    if not names or found.data.origin == "published":
+    bench = {model.name for model in found.data.models if model.reference.startswith("bench:")}
+    real = {it.name for it in found.data.models if it.stand_in and not it.reference.startswith("mock:")}
+    if not (bench or real) or found.data.origin == "published":
         return found
-    naming = _Naming(frozenset(names))
+    naming = _Naming(frozenset(bench or real), "bench" if bench else "stand-in")
     data = replace(
         found.data,
         arms=tuple(
@@ -50,15 +51,17 @@ def _pattern(names: frozenset[str]) -> re.Pattern[str]:
 class _Naming:
     names: frozenset[str]
     """What models are called, in ids and in texts."""
+    kind: str
+    """What takes their place: `bench` or `stand-in`."""
 
     def whole(self, name: str | None) -> str | None:
-        return f"bench {name}" if name in self.names else name
+        return f"{self.kind} {name}" if name in self.names else name
 
     def renamed(self, said: Value) -> Value:
         if isinstance(said, Message):
             if LABEL in said.code:
                 self.names |= {str(said)}
-                return Message("study.bench", name=said)
+                return Message(f"study.{self.kind}", name=said)
             return Message(said.code, **{name: self.renamed(value) for name, value in said.values.items()})
         if isinstance(said, str):
             return self._text(said)
@@ -67,8 +70,8 @@ class _Naming:
     def _text(self, text: str) -> str:
         known = _pattern(self.names)
         if "/" in text:  # an arm's id names its models more than once
-            return f"bench {text}" if known.match(text) else text
-        return known.sub(lambda it: f"bench {it[0]}", text)
+            return f"{self.kind} {text}" if known.match(text) else text
+        return known.sub(lambda it: f"{self.kind} {it[0]}", text)
 
     def cell(self, cell: StudyCell) -> StudyCell:
         return cell.model_copy(update={"text": self.renamed(cell.text)})

@@ -6,15 +6,18 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from specmeter.errors import UsageError
 from specmeter.experiments import file as experiment_file
+from specmeter.models.reference import file_of, with_dense
 from specmeter_studies.loading import Study, find
 from specmeter_studies.quality.plan import LoadedPlan, bundled_plans, load_plan
 from specmeter_studies.rules import LOOKS
+from specmeter_studies.setting import REAL
 
 if TYPE_CHECKING:
     from specmeter.experiments.experiment import Experiment
@@ -33,16 +36,18 @@ class StudyOrder:
     """`PART.KEY=VALUE` for one part, `KEY=VALUE` for every part."""
     models: Mapping[str, str] = field(default_factory=dict[str, str])
     """The study's name of a model -> the reference that takes its place."""
+    models_from: Path | None = None
+    """Folder whose files take the place of files of their names."""
     offline: bool = False
     trusted: bool = False
     """Whether code of a user's folder may run."""
     budget_s: float = 900.0
-    """For experiments whose bench models are measured until claims are decided."""
+    """For experiments whose bench or real models are measured until claims are decided."""
 
     @property
     def until_decided(self) -> bool:
-        """Whether claims decide how many blocks there are: with bench models, unless seconds are to do."""
-        return "bench" in self.variants and "quick" not in self.variants
+        """Whether claims decide how many blocks there are: with bench or real models, unless seconds are to do."""
+        return bool({"bench", REAL} & {*self.variants}) and "quick" not in self.variants
 
     @cached_property
     def definition(self) -> Study:
@@ -55,7 +60,8 @@ class StudyOrder:
     @property
     def changes(self) -> tuple[str, ...]:
         """Overrides and models as one list: two orders with the same list are the same."""
-        return (*self.overrides, *(f"{name}={reference}" for name, reference in self.models.items()))
+        folder = () if self.models_from is None else (f"--models {self.models_from}",)
+        return (*self.overrides, *(f"{name}={reference}" for name, reference in self.models.items()), *folder)
 
 
 @dataclass(frozen=True)
@@ -112,8 +118,35 @@ def load_parts(order: StudyOrder) -> tuple[AnyPart, ...]:
         )
         for name in study.parts
     )
-    _refuse_unknown("--model", tuple(order.models), [name for part in parts for name in models_of(part)], study.name)
-    return tuple(_with_models(part, order.models) for part in parts)
+    _refuse_unknown(
+        "--model", tuple(order.models), [name for part in parts for name in references_of(part)], study.name
+    )
+    if order.models_from is not None:
+        _refuse_other_files(order.models_from, files_of(parts))
+    return tuple(_with_models(part, {**_from_folder(part, order.models_from), **order.models}) for part in parts)
+
+
+def files_of(parts: Sequence[AnyPart]) -> tuple[str, ...]:
+    """Names of the files that the parts use."""
+    references = [reference for part in parts for reference in references_of(part).values()]
+    return tuple(dict.fromkeys(name for reference in references if (name := file_of(reference)) is not None))
+
+
+def _from_folder(part: AnyPart, folder: Path | None) -> dict[str, str]:
+    """Model -> the same with the file of its name in the folder, for those that are there."""
+    if folder is None:
+        return {}
+    return {
+        name: with_dense(reference, str(folder / file))
+        for name, reference in references_of(part).items()
+        if (file := file_of(reference)) is not None and (folder / file).is_file()
+    }
+
+
+def _refuse_other_files(folder: Path, wanted: Sequence[str]) -> None:
+    if not any((folder / name).is_file() for name in wanted):
+        fix = f"put these there: {', '.join(wanted)}" if wanted else "leave the option out: the study uses no files"
+        raise UsageError(f"--models {folder}: none of the study's files is there", fix=fix)
 
 
 def overrides_of(part: str, parts: Sequence[str], overrides: Sequence[str]) -> tuple[str, ...]:
@@ -121,11 +154,11 @@ def overrides_of(part: str, parts: Sequence[str], overrides: Sequence[str]) -> t
     return tuple(_of_part(part, parts, overrides))
 
 
-def models_of(part: AnyPart) -> tuple[str, ...]:
-    """The part's names of its models."""
+def references_of(part: AnyPart) -> dict[str, str]:
+    """The part's names of its models -> their references; of those that are made from another by a plan, none."""
     if isinstance(part, QualityPart):
-        return tuple(part.loaded.value.models)
-    return (*part.loaded.experiment.targets, *part.loaded.experiment.drafts)
+        return {name: model.reference or "" for name, model in part.loaded.value.models.items()}
+    return {**part.loaded.experiment.targets, **part.loaded.experiment.drafts}
 
 
 @dataclass(frozen=True)
@@ -174,7 +207,7 @@ def _of_part(part: str, parts: Sequence[str], overrides: Sequence[str]) -> Itera
 
 def _with_models(part: AnyPart, models: Mapping[str, str]) -> AnyPart:
     """The part with other models in the place of those that it names; names that it lacks are passed over."""
-    if not set(models_of(part)) & set(models):
+    if not set(references_of(part)) & set(models):
         return part
     if isinstance(part, ExperimentPart):
         return replace(part, loaded=_experiment_with(part.loaded, models))

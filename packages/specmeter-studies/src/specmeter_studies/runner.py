@@ -18,7 +18,7 @@ from specmeter.analysis.quality import load_report, save_report
 from specmeter.errors import EngineError, SpecmeterError, StoreError, UsageError
 from specmeter.laboratory.run import prepare
 from specmeter.messages import Message
-from specmeter.models.reference import Fetching, ModelProgress, refuse_absent
+from specmeter.models.reference import Fetching, ModelProgress, file_of, refuse_absent
 from specmeter.store import RunStore
 from specmeter.workloads.spec import FileWorkload, LengthWorkload
 from specmeter_studies.availability import (
@@ -258,7 +258,8 @@ def _refuse_nothing(record: StudyRecord, lacking: Sequence[AbsentModel]) -> None
     """Raise `UsageError` where every part is skipped: about all models that are missing, where that is the reason."""
     if not all(part.skipped for part in record.parts):
         return
-    refuse_absent(lacking)
+    files = dict.fromkeys(name for model in lacking if (name := file_of(model.reference)) is not None)
+    refuse_absent(lacking, f"give a folder with these files: --models DIR ({', '.join(files)})")
     reasons = "\n".join(f"  - {part.name}: {part.skipped}" for part in record.parts)
     raise UsageError(
         f"{record.study}: nothing can be measured here\n{reasons}",

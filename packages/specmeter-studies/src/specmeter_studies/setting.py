@@ -16,33 +16,38 @@ if TYPE_CHECKING:
 
 
 BENCH_NOTE = Message("study.note.bench")
+REAL_NOTE = Message("study.note.real")
 MOCK_NOTE = Message("study.note.mock")
 TIMING_NOTE = Message("study.note.timing")
 STAND_INS = ("bench", "mock")
 """Origins of models that no document names."""
+REAL = "real"
+"""The variant with small real models in the place of a document's."""
 
 _QUANTIZATION = re.compile(r"(?:^|[-_.= ])((?:I?Q\d|F16|BF16|F32|MXFP4)(?:_[A-Z0-9]{1,3}){0,2})(?=[-_.&]|$)", re.I)
 
 
-def title(models: Sequence[ModelIdentity]) -> Message:
-    """What numbers from these models are."""
+def title(models: Sequence[ModelIdentity], applied: Sequence[str]) -> Message:
+    """What numbers from these models are, in these variants."""
     origins = {model.origin for model in models}
-    which = "mock" if "mock" in origins else "bench" if "bench" in origins else "other"
+    which = "mock" if "mock" in origins else "bench" if "bench" in origins else "real" if REAL in applied else "other"
     return Message(f"study.measured.{which}")
 
 
-def notes(models: Sequence[ModelIdentity]) -> tuple[Message, ...]:
+def notes(models: Sequence[ModelIdentity], applied: Sequence[str]) -> tuple[Message, ...]:
     """What a reader has to know before any number."""
     origins = {model.origin for model in models}
     found = [note for origin, note in (("bench", BENCH_NOTE), ("mock", MOCK_NOTE)) if origin in origins]
+    if REAL in applied:
+        found.append(REAL_NOTE)
     if any(model.timing_only for model in models):
         found.append(TIMING_NOTE)
     return tuple(found)
 
 
-def model_used(model: ModelIdentity, union: ExpertUnion | None = None) -> ModelUsed:
+def model_used(model: ModelIdentity, applied: Sequence[str], union: ExpertUnion | None = None) -> ModelUsed:
     """A model as a run identified it, with the experts that its texts choose where they were read."""
-    header, stand_in = model.header, model.origin in STAND_INS
+    header, stand_in = model.header, model.origin in STAND_INS or REAL in applied
     if header is None:
         return ModelUsed(
             name=model.name, reference=model.reference, size_bytes=model.size_bytes or None, stand_in=stand_in
@@ -64,8 +69,11 @@ def model_used(model: ModelIdentity, union: ExpertUnion | None = None) -> ModelU
 
 
 def quantization(reference: str) -> str:
-    """`Q4_K_M` from a reference that says so in its file's name or as `?quant=`; empty where it does not."""
+    """`Q4_K_M` from a reference that says so in its file's name, as `?quant=` or as `quant:`; empty where it does
+    not."""
     found = _QUANTIZATION.findall(reference[:1000])
+    if made := re.match(r"(?:twin:[^:]*:)*quant:([^:]*):", reference):
+        return made[1].upper()
     return str(found[-1]).upper() if found else ""
 
 

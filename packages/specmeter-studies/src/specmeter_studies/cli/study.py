@@ -85,7 +85,8 @@ class _WithVariants(click.Command):
     "variants",
     multiple=True,
     metavar="NAME",
-    help="Apply this variant; repeatable. All studies have `bench` (bundled models) and `quick` (smaller).",
+    help="Apply this variant; repeatable. All studies have `bench` (bundled models) and `quick` (smaller), some `real` "
+    "(small real models).",
 )
 @click.option("--faithful", is_flag=True, help="Measure in the original order; short for --variant faithful.")
 @click.option(
@@ -94,6 +95,13 @@ class _WithVariants(click.Command):
     multiple=True,
     metavar="NAME=REFERENCE",
     help="Use this model for NAME; repeatable.",
+)
+@click.option(
+    "--models",
+    "models_from",
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    metavar="DIR",
+    help="Use the GGUF files of this folder that have the names of the study's files.",
 )
 @click.option(
     "--set",
@@ -112,7 +120,7 @@ class _WithVariants(click.Command):
     type=Budget(),
     default="15m",
     show_default=True,
-    help="With bench models: stop when all claims are decided, or after this time (and at least three blocks).",
+    help="With bench or real: stop when all claims are decided, or after this time (and at least three blocks).",
 )
 @new_option
 @offline_option
@@ -124,6 +132,7 @@ def run(
     variants: tuple[str, ...],
     faithful: bool,
     models: tuple[str, ...],
+    models_from: Path | None,
     overrides: tuple[str, ...],
     out: Path | None,
     budget: float,
@@ -144,6 +153,7 @@ def run(
       specmeter study run moe-306 --variant bench
       specmeter study run moe-306 --variant bench --variant quick --out here
       specmeter study run moe-306 --model moe_q4=q4.gguf --model draft_0.8b=small.gguf --offline
+      specmeter study run moe-306 --variant real --models my-models
       specmeter study run moe-306 --faithful --dry-run
       specmeter study run moe-306 --variant bench --set design.blocks=5
       specmeter study run ./mystudy
@@ -163,7 +173,8 @@ def run(
 
     chosen = (*(("faithful",) if faithful else ()), *variants)
     asked = tuple(dict.fromkeys(chosen))
-    ready = look(StudyOrder(name, asked, overrides, read_models(models), offline, trust, budget))
+    folder_of_models = None if models_from is None else models_from.absolute()
+    ready = look(StudyOrder(name, asked, overrides, read_models(models), folder_of_models, offline, trust, budget))
     if dry_run:
         from specmeter_studies.show.dry_run import print_dry_run
 
@@ -291,6 +302,7 @@ def _command(order: StudyOrder, folder: StudyFolder, *, as_json: bool) -> str:
     words = ["study", "run", order.study]
     words += [word for variant in order.variants for word in ("--variant", variant)]
     words += [word for name, reference in order.models.items() for word in ("--model", f"{name}={reference}")]
+    words += [] if order.models_from is None else ["--models", str(order.models_from)]
     words += [word for override in order.overrides for word in ("--set", override)]
     words += [
         *(["--offline"] if order.offline else []),

@@ -22,6 +22,7 @@ from specmeter.models.quantize import MIXES
 from specmeter.record import Record
 from specmeter.record.spec import Layers
 from specmeter.workloads.spec import Name
+from specmeter.workloads.texts import PROMPTS
 from specmeter_studies.quality.mlx import missing
 
 MAX_MODELS = 100
@@ -92,7 +93,8 @@ class QualityPlan(Record):
     score: bool = True
     """Whether perplexities are measured."""
     text: str | None = None
-    """File to score, relative to the plan's folder; default: the held-out text of the bench language."""
+    """File to score, relative to the plan's folder, or `bundled:prompts`: the prompts for real models. Default: the
+    held-out text of the bench language."""
     text_source: str = ""
     """Where to get that file; shown when it is missing."""
     context: Annotated[int, Field(ge=16, le=1_000_000)] = 512
@@ -174,6 +176,8 @@ def text_path(loaded: LoadedPlan) -> Path | None:
     plan = loaded.value
     if plan.text is None:
         return None
+    if plan.text == PROMPTS:
+        return Path(PROMPTS)
     path = loaded.base_dir / Path(plan.text).expanduser()
     if plan.score and not path.is_file():
         source = f"get it from {plan.text_source}, then " if plan.text_source else ""

@@ -13,13 +13,13 @@ from specmeter.host.machine import read_host
 from specmeter.models import preflight
 from specmeter.models.facts import read_header
 from specmeter.models.reference import ONLINE, Fetching, origin_of, resolve
+from specmeter.models.requantize import make
 from specmeter.record import Arm, EngineSettings, Host, ModelIdentity
 from specmeter.text import size
 from specmeter_studies.quality.measure import Origin, Progress, QualitySpec, measure
 from specmeter_studies.quality.mlx_folder import fetch_folder, is_folder, read_folder
 from specmeter_studies.quality.native import find_tool
 from specmeter_studies.quality.plan import LoadedPlan, PlannedModel, QualityPlan, text_path
-from specmeter_studies.quality.requantize import make
 from specmeter_studies.quality.text import read_text
 from specmeter_studies.quality.timing import context_for
 

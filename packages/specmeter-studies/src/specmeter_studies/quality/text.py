@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from specmeter.analysis.quality import TextIdentity
 from specmeter.errors import UsageError
 from specmeter.files import read_named
 from specmeter.text import size
-
-if TYPE_CHECKING:
-    pass
-
+from specmeter.workloads.texts import PROMPTS, held_out_text, natural_text
 
 MAX_BYTES = 64 * 2**20
 BUNDLED = "bench held-out text"
 
 
 def read_text(path: Path | None) -> tuple[str, TextIdentity]:
-    """The text and what it is; None: the held-out text of the bench language.
+    """The text and what it is; None: the held-out text of the bench language; `PROMPTS`: those for real models.
 
     The bytes are taken as they are, save for one line break at the very end, which `llama-perplexity --file` drops too.
     Raises `UsageError` when the file is missing, too large, empty or not UTF-8.
     """
     if path is None:
-        from specmeter.workloads.texts import held_out_text
-
         return _identified(held_out_text(), BUNDLED, bundled=True)
+    if path == Path(PROMPTS):
+        return _identified(natural_text(), PROMPTS, bundled=False)
     try:
         raw = read_named(path, MAX_BYTES + 1)
     except OSError as error:

@@ -19,8 +19,8 @@ from specmeter.models.facts import read_facts
 from specmeter.models.gguf import read_header
 from specmeter.models.gguf_writer import write_gguf
 from specmeter.models.quantize import MIXES
+from specmeter.models.requantize import make
 from specmeter.models.shapes import SHAPES, Shape, shape_metadata, shape_tensors
-from specmeter_studies.quality.requantize import make
 
 CORE = shipped()["draft-small"].path
 """2 layers of 96; matrices in F16, norms in F32."""

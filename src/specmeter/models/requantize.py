@@ -1,5 +1,7 @@
 """Another quantization of a model file, as `llama-quantize` would make it (`models.quantize`), once.
 
+References to such files are `quant:TYPE:REFERENCE`.
+
 Made files lie in the models cache under a name that depends on the bytes they were made from and on the type. Types mix
 formats (Q4_K_M has tensors in Q6_K), and rows that are no whole blocks of 256 get another one; so what a file really
 holds is to be read from its header (`ModelFacts`).
@@ -20,6 +22,7 @@ from specmeter.cache import cache_dir, create_once, file_sha256
 from specmeter.errors import ModelError
 from specmeter.models.gguf import Header, Metadata, Tensor, read_parts
 from specmeter.models.gguf_writer import TensorSource, file_bytes, write_gguf
+from specmeter.models.quantize import MIXES
 from specmeter.models.weights import FILE_TYPE, quantized
 
 if TYPE_CHECKING:
@@ -35,23 +38,50 @@ _SPLIT = ("split.no", "split.count", "split.tensors.count")
 
 
 @dataclass(frozen=True)
+class QuantSpec:
+    """`quant:TYPE:REFERENCE`: a model in another type."""
+
+    kind: str
+    parent: str
+
+
+def parse(reference: str) -> QuantSpec:
+    """The model that `reference` names. Raises `ModelError` when it is malformed."""
+    kind, _, parent = reference.removeprefix("quant:").partition(":")
+    if kind not in MIXES or not parent:
+        raise ModelError(f"{reference[:300]!r}: no type {kind[:40]!r}", fix=f"use one of: {', '.join(MIXES)}")
+    return QuantSpec(kind, parent)
+
+
+@dataclass(frozen=True)
 class Made:
-    """A file that was made, and by what."""
+    """A file that is made, and by what."""
 
     path: Path
     how: str
     """For people: `specmeter to Q4_K_M from F16`."""
+    size_bytes: int
+    write: Callable[..., None]
 
 
-def make(source: Path, kind: str, progress: Progress | None = None) -> Made:
+def make(source: Path, kind: str, progress: Progress | None = None, *, again: bool = False) -> Made:
     """The model at `source` (its first file) as type `kind`, in one file, made unless it is in the cache.
 
-    Raises `ModelError` for a type that cannot be made here, for a source that is quantized already, and where the disk
-    is full; `EngineStartError` without llama.cpp's library.
+    Raises `ModelError` as `plan` does and where the disk is full; `EngineStartError` without llama.cpp's library.
+    """
+    made = plan(source, kind, again=again)
+    create_once(made.path, made.size_bytes, partial(made.write, progress=progress))
+    return made
+
+
+def plan(source: Path, kind: str, *, again: bool = False) -> Made:
+    """What `make` makes. With `again` also of weights that are quantized already: both losses add up.
+
+    Raises `ModelError` for a type that cannot be made here, and without `again` for a source that is quantized already.
     """
     parts = read_parts(source)
     stored = _stored(parts)
-    if stored not in _FLOATS:
+    if stored not in _FLOATS and not again:
         raise ModelError(
             f"{source}: is already {stored}; quantizing it again would add both losses",
             fix="use the model's F16, BF16 or F32 file",
@@ -66,9 +96,9 @@ def make(source: Path, kind: str, progress: Progress | None = None) -> Made:
     for key, value in (("general.quantization_version", 2), ("general.file_type", FILE_TYPE[kind])):
         metadata.pop(key, None)  # both come last, as the tool writes them
         metadata[key] = value
-    write = partial(write_gguf, metadata=metadata, tensors=tensors, progress=progress)
-    path = create_once(_place(source, parts, kind), file_bytes(metadata, tensors), write)
-    return Made(path, f"specmeter to {kind} from {stored}")
+    write = partial(write_gguf, metadata=metadata, tensors=tensors)
+    how = f"specmeter to {kind} from {stored}"
+    return Made(_place(source, parts, kind), how, file_bytes(metadata, tensors), write)
 
 
 def _stored(parts: tuple[Header, ...]) -> str:
