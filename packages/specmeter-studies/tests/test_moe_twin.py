@@ -197,6 +197,16 @@ def test_other_acceptance_breaks_the_control() -> None:
     assert lower["kernel"] == "contradicted"  # a ratio of whole speedups, which acceptance is part of
 
 
+def test_routers_of_one_form_are_compared_alone() -> None:
+    """16 experts twice: the union differs by the router. An effect of the file's size is none of the router."""
+    near = model("moe_16x1_near", 16, 1).model_copy(update={"union": union(6, 1)})
+    both = (*MODELS, near)
+    found = rulings(data(models=both))
+    assert found["falls-with-union"] == found["falls-at-equal-size"] == "supported"
+    by_size = rulings(data(lambda it, n: as_dense(it, n) * (1 + 0.02 * (it.experts or 0)), models=both))
+    assert (by_size["falls-with-union"], by_size["falls-at-equal-size"]) == ("supported", "contradicted")
+
+
 def test_ratios_and_predictions_have_right_values() -> None:
     found = data(noise=0.0)
     (cell,) = [it for it in cells(found) if it.line.target == "moe_16x1" and it.line.gamma == 4]
@@ -232,7 +242,7 @@ def test_every_twin_has_its_dense_model() -> None:
             assert keys
             for target, *rest in keys:
                 if target.startswith("moe_"):
-                    used = int(target.rpartition("x")[2])
+                    used = int(target.removesuffix("_near").rpartition("x")[2])
                     assert (f"dense{used}" if used > 1 else "dense", *rest) in keys
 
 

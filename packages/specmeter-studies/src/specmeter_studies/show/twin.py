@@ -17,7 +17,7 @@ from specmeter.messages import Message
 from specmeter.numbers.estimates import above, below
 from specmeter.record import Estimate, Record
 from specmeter.show.figure import Figure
-from specmeter.show.report import Chart, Section, Tabled, Text
+from specmeter.show.report import Chart, Command, Section, Tabled, Text
 from specmeter.show.table import Cell, Column, Kind, Row, Table, estimate_cell
 from specmeter_studies.show.figures import drawn
 from specmeter_studies.study import Axis, Point, StudyFigure
@@ -128,11 +128,13 @@ def answer(rows: Sequence[TwinRow] | None = None) -> list[Text]:
 
 
 def section() -> list[Section]:
-    """The figure, what it leaves out, and the rows."""
-    if not measured():
-        return []
+    """The figure, what it leaves out, the rows, and how to repeat it."""
     limits = Text(Message("documents.twin.limits"), at="page")
-    return [Section("twin", [*answer()[1:], limits, Chart(figure), Tabled(table())])]
+    shown = [Chart(figure), Tabled(table())] if measured() else []
+    command = Command(["specmeter", "study", "run", "moe-twin"])
+    return [
+        Section("twin", [*answer()[1:], limits, *shown, Text(Message("documents.twin.repeat"), at="page"), command])
+    ]
 
 
 # --- figure and tables ------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ has its interval over blocks in which both were measured in turn.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -104,18 +104,33 @@ def _alike(found: Sequence[Cell]) -> Found:
 
 
 def falls(data: StudyData) -> Found:
-    """Whether among twins with one active expert, at the same draft and length, the speedup falls as the union grows:
-    by more than `LEAST` where it doubles.
+    """Whether among twins with one active expert, at the same draft and length, the speedup falls as the union grows.
 
-    Slope of ln(speedup) against ln(union) within drafts and lengths, block by block.
+    Twins with more experts have larger files as well, of which a cache holds less.
     """
+    return _falls(data, lambda it: (it.method, it.line.gamma))
+
+
+def falls_at_equal_size(data: StudyData) -> Found:
+    """The same among twins of one form: same weights, file size and code, other numbers in the router."""
+    return _falls(data, lambda it: (it.method, it.line.gamma, it.model.experts))
+
+
+def _falls(data: StudyData, alike: Callable[[Cell], object]) -> Found:
+    """By slopes of ln(speedup) against ln(union) within cells that are alike, block by block: whether the speedup falls
+    by more than `LEAST` where the union doubles."""
     slopes: list[tuple[str, Estimate]] = []
     known = [it for it in standing(cells(data)) if it.model.experts_used == 1 and it.reads is not None]
     for part in dict.fromkeys(it.part for it in known):
-        here = [it for it in known if it.part == part]
-        blocks = set[int].intersection(*(set(it.speedup_logs) for it in here))
-        logs = {block: slope * math.log(2) for block in sorted(blocks) if (slope := _slope(here, block)) is not None}
-        if (found := over_blocks(logs, here[0].line.looks)) is not None and found.low is not None:
+        groups: dict[object, list[Cell]] = {}
+        for it in known:
+            if it.part == part:
+                groups.setdefault(alike(it), []).append(it)
+        several_of = [it for it in groups.values() if len(it) > 1]
+        here = [it for group in several_of for it in group]
+        blocks = set[int].intersection(*(set(it.speedup_logs) for it in here)) if here else set[int]()
+        doubled = {it: slope * math.log(2) for it in sorted(blocks) if (slope := _slope(several_of, it)) is not None}
+        if here and (found := over_blocks(doubled, here[0].line.looks)) is not None and found.low is not None:
             slopes.append((part, found))
     if not slopes:
         return "cannot tell", Message("moe-twin.one_union")
@@ -124,18 +139,15 @@ def falls(data: StudyData) -> Found:
     return decided(supported=falling == len(slopes), contradicted=flat > 0), Message("moe-twin.slopes", parts=told)
 
 
-def _slope(found: Sequence[Cell], block: int) -> float | None:
-    """Least squares within cells of one draft and length; None where unions do not differ."""
+def _slope(groups: Sequence[Sequence[Cell]], block: int) -> float | None:
+    """Least squares within groups; None where unions do not differ."""
     across = along = 0.0
-    groups: dict[object, list[Cell]] = {}
-    for it in found:
-        groups.setdefault((it.method, it.line.gamma), []).append(it)
-    for cells_of in groups.values():
-        x = np.array([math.log(it.reads or 1.0) for it in cells_of])
-        y = np.array([it.speedup_logs[block] for it in cells_of])
+    for group in groups:
+        x = np.array([math.log(it.reads or 1.0) for it in group])
+        y = np.array([it.speedup_logs[block] for it in group])
         across += float(((x - x.mean()) * (y - y.mean())).sum())
         along += float(((x - x.mean()) ** 2).sum())
-    return across / along if along > 1e-9 else None
+    return across / along if along > 1e-4 else None
 
 
 def predicted(data: StudyData) -> Found:
