@@ -18,6 +18,7 @@ from specmeter.engines.registry import spec_of
 from specmeter.engines.url.spec import ANY
 from specmeter.experiments.described import Described, file_workload
 from specmeter.experiments.file import LoadedExperiment, load
+from specmeter.models.reference import made_of
 from specmeter.workloads.spec import ALL_KINDS
 from specmeter.workloads.texts import Folder
 
@@ -84,7 +85,7 @@ def grid(asked: AdviceQuestion, drafts: Sequence[str] = (), heads: Sequence[str]
         plain, first, *others = asked.urls
         servers = {"url": first, "others": others, "baseline_url": plain}
         keys = Described(() if asked.target == ANY else (asked.target,), servers=servers).keys()
-    stationary = asked.target.startswith(("bench:", "mock:"))
+    stationary = made_of(asked.target).startswith(("bench:", "mock:"))
     keys["generation"] = {"max_tokens": BENCH_TOKENS, "ignore_eos": True} if stationary else {"ignore_eos": False}
     if drafts:
         keys["draft"] = list(drafts)
@@ -94,7 +95,7 @@ def grid(asked: AdviceQuestion, drafts: Sequence[str] = (), heads: Sequence[str]
         keys["workloads"] = [file_workload(asked.prompts)]
     else:
         kinds = {"kinds": list(asked.kinds)} if asked.kinds else {}
-        source: Folder = "bench" if asked.target.startswith("bench:") else "studies"
+        source: Folder = "bench" if made_of(asked.target).startswith("bench:") else "studies"
         keys["workloads"] = [{"source": source, "per_kind": _per_kind(asked, source), **kinds}]
     if asked.urls:
         return load(keys, settings)

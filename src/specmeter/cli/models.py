@@ -12,25 +12,35 @@ from typing import Any
 import click
 
 from specmeter.cache import cache_dir
-from specmeter.cli.usage import joined
+from specmeter.cli.usage import Number, joined
 from specmeter.engines.llama_cpp.spec import KV_TYPES
 from specmeter.engines.registry import installed, spec_of
 from specmeter.errors import ExperimentError, UsageError
 from specmeter.messages import Message
 from specmeter.models import bench
+from specmeter.models import twin as twins
 from specmeter.models.export import export_hf
-from specmeter.models.facts import ModelFacts, read_facts
+from specmeter.models.facts import MAX_EXPERTS, ModelFacts, read_facts, read_header
 from specmeter.models.memory import state_slots
 from specmeter.models.preflight import Compatibility
 from specmeter.models.preflight import compare as compare_models
 from specmeter.models.reference import Fetching, locate, resolve
+from specmeter.models.routers import RANDOM, ROUTERS
+from specmeter.models.twin import MAX_COPIES
+from specmeter.probe.make import read_experts
+from specmeter.probe.routing import RoutingSummary, summarize
+from specmeter.record import EngineSettings
+from specmeter.show.probe_report import unions
 from specmeter.show.table import Cell, Table, Tone, numbers, row, text
 from specmeter.show.terminal.console import errors, output, say_json
-from specmeter.show.terminal.progress import model_progress
+from specmeter.show.terminal.progress import model_progress, part_progress
 from specmeter.text import amount, percent, size
+from specmeter.workloads.texts import halves
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, sizes in bytes.")
 _OFFLINE = click.option("--offline", is_flag=True, help="Use only models on this machine.")
+_WINDOWS = (1, 2, 5, 9, 17)
+_UNION_TOKENS = 2048
 _CACHE_LIMIT = 1000
 _CELL_LIMIT = 500
 _ENDLESS = 10_000
@@ -48,6 +58,9 @@ def command() -> None:
       bench:dense?size=2GB&quant=Q8_0          the same in another size or number format
       hf:OWNER/REPO/FILE.gguf                  a file on a hub, downloaded once
       hf:OWNER/REPO/FILE.gguf@REVISION         the same, pinned to a branch, tag or commit
+      twin:16x2:REFERENCE                      an MoE made of a dense model: 16 experts, 2 active
+      twin:16x2?router=uniform:REFERENCE       the same with another router
+      twin:dense2:REFERENCE                    its dense control: 2 copies side by side, no router
       quant:Q4_0:REFERENCE                     a model in another type of llama-quantize
 
     \b
@@ -169,6 +182,71 @@ def compare(ctx: click.Context, target: str, draft: str, offline: bool, as_json:
 
 
 @command.command()
+@click.argument("model", metavar="DENSE")
+@click.option("--experts", type=Number(1, MAX_EXPERTS), help="Copies of each feed-forward network.")
+@click.option("--active", type=Number(1, MAX_EXPERTS), default=1, show_default=True, help="Copies that a token reads.")
+@click.option("--dense", "copies", type=Number(2, MAX_COPIES), help="Copies side by side instead, without a router.")
+@click.option(
+    "--router",
+    type=click.Choice(list(ROUTERS)),
+    default=RANDOM,
+    show_default=True,
+    help="random directions; uniform: even loads; qwen3.6-35b-a3b: even loads, neighbours share experts as there.",
+)
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="File to write.")
+@_OFFLINE
+@_JSON
+def twin(
+    model: str,
+    experts: int | None,
+    active: int,
+    copies: int | None,
+    router: str,
+    out: Path,
+    offline: bool,
+    as_json: bool,
+) -> None:
+    """Make an MoE that computes what a dense model computes.
+
+    Each feed-forward network becomes copies of itself behind a router. So text and accepted drafts stay the same, and a
+    difference in speed is due to the routing. Prints how many experts 1, 2, 5, 9 and 17 consecutive tokens choose.
+    With --dense no router is added: the copies stand side by side, and each token reads all of them.
+
+    Experiments name twins by twin:16x2:DENSE, and `specmeter run DENSE --twin 16x2` makes and measures both.
+
+    \b
+    Examples:
+      specmeter models twin model.gguf --experts 16 --active 2 --out model-16x2.gguf
+      specmeter models twin model.gguf --experts 16 --router uniform --out model-16x1.gguf
+      specmeter models twin model.gguf --dense 2 --out model-wide.gguf
+    """
+    if (experts is None) == (copies is None):
+        raise UsageError("models twin: needs --experts or --dense", fix="give one of them, for example --experts 16")
+    spec = twins.of(model, f"dense{copies}" if copies else f"{experts}x{active}", router)
+    if out.exists():
+        raise UsageError(f"--out {out}: exists", fix="give another file, or remove it")
+    screen = errors()
+    parent = _located(model, offline)
+    with model_progress(screen) as bar:
+        twins.build(spec, parent, out=out.absolute(), progress=Fetching(progress=bar).progress_of(out.name))
+    made = resolve(out.name, str(out.absolute()), base_dir=Path())
+    made = made.model_copy(update={"header": read_header(out)})
+    found: RoutingSummary | None = None
+    if experts is not None:
+        with part_progress(screen) as progress:
+            _, text = halves(bench=model.startswith(bench.PREFIX))
+            read = read_experts(made, EngineSettings(), text, _UNION_TOKENS, progress)
+        found = summarize(read, _WINDOWS)
+    if as_json:
+        routing = None if found is None else found.model_dump(mode="json")
+        say_json({**made.model_dump(mode="json", exclude={"name"}), "routing": routing})
+        return
+    output().say(str(out), wrap=False)
+    if found is not None:
+        _print_table(unions(found))
+
+
+@command.command()
 @click.argument("reference")
 @click.option(
     "--format",
@@ -231,6 +309,9 @@ def _described(facts: ModelFacts, kv_types: str, kv_bytes: int | None) -> Iterab
     split = f" in {len(facts.files)} files" if len(facts.files) > 1 else ""
     yield "name", _or_unknown(facts.name)
     yield "architecture", _or_unknown(facts.architecture)
+    if facts.twin is not None:
+        router = f", router {facts.twin.router}" if facts.twin.router else ""
+        yield "twin", f"{facts.twin.form} of {facts.twin.parent}{router} (SHA-256 {facts.twin.parent_sha256[:16]})"
     yield "size", f"{size(facts.file_bytes)}{split}"
     yield "parameters", f"{amount(weights.parameters)}, {amount(weights.active_parameters)} of them active"
     yield "layers", _or_unknown(facts.layers) + (f" + {facts.draft_head_layers} MTP" if facts.draft_head_layers else "")

@@ -76,7 +76,7 @@ def _example(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
 
 
 _GROUPS = {
-    Heading.CANDIDATES: ("targets", "drafts", "gamma", "ngram", "methods"),
+    Heading.CANDIDATES: ("targets", "twins", "drafts", "gamma", "ngram", "methods"),
     Heading.EXPERIMENT: ("variants", "faithful", "overrides", "save", "schema", "example"),
     Heading.PROMPTS: ("prompts",),
     Heading.AMOUNT: ("blocks", "max_tokens"),
@@ -100,6 +100,13 @@ _GROUPS = {
     "gamma",
     type=Numbers(Number(1, 1024), "2,4,8"),
     help="Draft lengths. Default: 2,4,8.",
+)
+@click.option(
+    "--twin",
+    "twins",
+    multiple=True,
+    metavar="ExK",
+    help="Also an MoE twin of each target: 16x2 has 16 experts, 2 active; dense2 is its dense control. Repeatable.",
 )
 @click.option("--ngram", is_flag=True, help="Also try n-grams of 6 tokens, which need no draft model.")
 @click.option(
@@ -180,6 +187,7 @@ def command(
     ctx: click.Context,
     what: tuple[str, ...],
     targets: tuple[str, ...],
+    twins: tuple[str, ...],
     drafts: tuple[str, ...],
     gamma: tuple[int, ...] | None,
     ngram: bool,
@@ -218,6 +226,7 @@ def command(
       specmeter run big.gguf --draft small.gguf
       specmeter run big.gguf --draft small.gguf --gamma 2,4,8 --ngram --prompts mine.txt --save mine.yaml
       specmeter run big.gguf --draft small.gguf --gamma 4 --clients 1,2,4,8
+      specmeter run dense.gguf --twin 16x2 --ngram
       specmeter run --url http://127.0.0.1:8080 --baseline-url http://127.0.0.1:8081
       specmeter run mine.yaml --dry-run
       specmeter run mine.yaml --set design.blocks=5 --set arms.0.gamma=[2,4,8]
@@ -232,7 +241,7 @@ def command(
     """
     refuse_hub(hub)
     clients, lengths = load_by(settings), gamma or ()
-    described = Described((*what, *targets), drafts, methods, lengths, ngram, settings["engine"])
+    described = Described(_with_twins((*what, *targets), twins), drafts, methods, lengths, ngram, settings["engine"])
     described = replace(described, prompts=prompts, load=clients)
     described = replace(described, servers=_servers(described, settings, urls, baseline_url))
     changes = (*set_by(settings), *overrides)
@@ -281,6 +290,19 @@ def command(
     if state.state != "complete":
         return 3
     return 0 if passes else 1
+
+
+def _with_twins(targets: Sequence[str], forms: Sequence[str]) -> Sequence[str]:
+    """Each model, with its twins behind it."""
+    if not forms:
+        return targets
+    from specmeter.models import twin
+
+    if others := [it for it in targets if not means_a_model(it)]:
+        raise UsageError(f"--twin: {others[0]} is an experiment", fix="write twin:16x2:MODEL among its targets")
+    if not targets:
+        raise UsageError("--twin: no dense model given", fix="name one, for example model.gguf --twin 16x2")
+    return [it for target in targets for it in (target, *(twin.of(target, form).reference for form in forms))]
 
 
 def _probes(screen: Screen, files: Sequence[Path]) -> list[tuple[str, Probe]]:
@@ -387,7 +409,7 @@ def _described(
     described: Described, changes: Sequence[str], variants: Sequence[str], save: Path | None
 ) -> LoadedExperiment:
     from specmeter import workloads
-    from specmeter.models import bench
+    from specmeter.models import bench, twin
 
     if variants:
         raise UsageError("--variant: models have no variants", fix="leave it out, or give an experiment")
@@ -399,6 +421,8 @@ def _described(
     refuse_engine(first.engine.kind, references)
     if spec_of(first.engine.kind).traits.model_formats:
         for reference in {*references} & {*first.targets.values(), *first.drafts.values()}:
+            if origin_of(reference) == "twin":
+                twin.parse(reference)
             dense = made_of(reference)
             if (origin := origin_of(dense)) == "path":
                 check_path(dense, Path())

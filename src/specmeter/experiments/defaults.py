@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from specmeter.models.reference import made_of
 from specmeter.record import Generation
 
 
@@ -51,7 +52,7 @@ def completed(keys: Mapping[str, Any]) -> dict[str, Any]:
     if _is_named(targets) and targets:
         full.setdefault("name", _own_name(targets))
         if "workloads" not in full:
-            bench = all(reference.startswith("bench:") for reference in targets.values())
+            bench = all(made_of(it).startswith("bench:") for it in targets.values())
             full["workloads"] = [{"source": "bench" if bench else "studies", "per_kind": 1}]
     engine = full.get("engine", {})
     references = [
@@ -71,7 +72,7 @@ def _endless(keys: Mapping[str, Any]) -> bool:
     if _field(keys.get("engine"), "kind") == "mock":
         return True
     targets, workloads = keys.get("targets"), keys.get("workloads")
-    if _is_named(targets) and targets and all(it.startswith(("bench:", "mock:")) for it in targets.values()):
+    if _is_named(targets) and targets and all(made_of(it).startswith(("bench:", "mock:")) for it in targets.values()):
         return True
     listed = cast("Sequence[object]", workloads) if isinstance(workloads, list | tuple) else ()
     return bool(listed) and all(_field(it, "source") in ("length", "random") for it in listed)
@@ -107,6 +108,9 @@ def _named(references: Any, given: Mapping[str, str], known: Mapping[str, str]) 
 
 def name_of(reference: str) -> str:
     """A name for the model behind a reference: that of its file, or of the bench model."""
+    if (dense := made_of(reference)) != reference:
+        form = reference.removeprefix("twin:").removesuffix(f":{dense}").replace("?router=", "-")
+        return as_name(f"{name_of(dense)[: _LONGEST - len(form) - 1]}-{form}") or "twin"
     plain = reference.partition("?")[0] if reference.startswith("bench:") else reference
     plain = _REVISION.sub("", plain) if plain.startswith("hf:") else plain
     file = re.split(r"[/\\:]", plain)[-1]

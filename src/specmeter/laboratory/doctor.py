@@ -16,6 +16,7 @@ from specmeter.engines.registry import EngineStatus, statuses
 from specmeter.errors import EngineError, SpecmeterError
 from specmeter.host.gpus import read_gpus
 from specmeter.models.bench import shipped
+from specmeter.models.reference import made_of
 from specmeter.record import Gpu, Host, PowerMeter
 from specmeter.text import size
 
@@ -80,7 +81,7 @@ def refuse_idle_gpu(experiment: Experiment, engine: object) -> None:
     models are there to try things out."""
     asked, references = experiment.engine, experiment.targets.values()
     told = asked.model_fields_set & {"kind", "binary"} or asked.gpu_layers == 0
-    if told or all(str(it).startswith("bench:") for it in references):
+    if told or all(made_of(str(it)).startswith("bench:") for it in references):
         return
     used = drives(getattr(engine, "devices", ()))
     for gpu in () if "NVIDIA" in used else read_gpus():

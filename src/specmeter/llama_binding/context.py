@@ -33,7 +33,6 @@ T = TypeVar("T")
 
 _PARTIAL = 1
 """`LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY`: only what cannot be cut, a recurrent state."""
-_EXPERTS = "ffn_moe_topk-"
 _MAX_LAYERS = 10_000
 _SWITCH = {"auto": -1, "off": 0, "on": 1}
 
@@ -211,14 +210,14 @@ class Context(TokenSequence):
         threads: int,
         draft: bool = False,
         rows: int = 64,
-        tap: RoutingTap | None = None,
+        tap: LayerTap | None = None,
         sequences: int = 1,
         unified: bool = True,
     ) -> None:
         """`settings` gives context, batches, types of the cache (with `draft`, those of the draft) and flash attention.
 
         `rows` is the most rows of logits that one forward may give back: with a vocabulary of 248k each costs a
-        megabyte. `tap` is shown the experts that every forward chooses, which makes forwards slower. `sequences` share
+        megabyte. `tap` is shown a tensor of every layer, which makes forwards slower. `sequences` share
         the context, `unified` in one memory or in a stream each. Raises `EngineStartError` when llama.cpp cannot make
         such a context.
         """
@@ -406,22 +405,23 @@ class Context(TokenSequence):
         return self._views[key]
 
 
-class RoutingTap:
-    """Collects which experts every forward of the context that it is given to reads.
+class LayerTap:
+    """Collects one tensor of every layer, of all forwards of the context that it is given to.
 
-    llama.cpp shows every tensor to a callback. Those named `ffn_moe_topk-LAYER` hold the ids of the experts chosen: a
-    view of all experts sorted by score, whose rows lie apart. Asking for them makes llama.cpp compute its graph in
-    pieces, so times of such forwards are not comparable with others.
+    llama.cpp shows every tensor to a callback, by the name `NAME-LAYER`. Asking for one makes llama.cpp compute its
+    graph in pieces, so times of such forwards are not comparable with others.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, read: type[np.generic], kept: type[np.generic]) -> None:
+        """`read` is the type of the tensor's numbers, `kept` that of the arrays that `take` gives."""
         self._lib = capi.library()
-        self._found: dict[int, list[ExpertIds]] = {}
+        self._prefix, self._read, self._kept = f"{name}-", read, kept
+        self._found: dict[int, list[np.ndarray[Any, Any]]] = {}
         self.callback = capi.EvalCallback(self._on_tensor)
         """For llama.cpp, which holds only its address: the tap must live as long as the context."""
 
-    def take(self) -> dict[int, ExpertIds]:
-        """Layer -> experts of all tokens since the last call, in their order; nothing for dense models.
+    def take(self) -> dict[int, np.ndarray[Any, Any]]:
+        """Layer -> shape (tokens, length of a row) of all tokens since the last call, in their order.
 
         llama.cpp computes the last layer only for tokens whose logits are wanted; ask for all of them.
         """
@@ -430,24 +430,28 @@ class RoutingTap:
         return found
 
     def _on_tensor(self, tensor: int, asking: bool, _: object) -> bool:
-        name: bytes = self._lib.ggml_get_name(tensor) or b""
-        layer = _layer(name.decode("utf-8", "replace"))
+        layer = self._layer((self._lib.ggml_get_name(tensor) or b"").decode("utf-8", "replace"))
         if layer is None:
             return not asking
         if not asking:
             head = capi.TensorHead.from_address(tensor)
-            ids = np.empty((head.ne[1], head.ne[0]), dtype=np.int32)
-            for row in range(ids.shape[0]):
-                self._lib.ggml_backend_tensor_get(tensor, ids[row].ctypes.data, row * head.nb[1], ids[row].nbytes)
-            self._found.setdefault(layer, []).append(ids.astype(np.uint16))
+            rows = np.empty((head.ne[1], head.ne[0]), dtype=self._read)
+            for row in range(rows.shape[0]):  # rows of a view lie apart
+                self._lib.ggml_backend_tensor_get(tensor, rows[row].ctypes.data, row * head.nb[1], rows[row].nbytes)
+            self._found.setdefault(layer, []).append(rows.astype(self._kept))
         return True
 
+    def _layer(self, name: str) -> int | None:
+        number = name.removeprefix(self._prefix)
+        return int(number) if number != name and number.isdecimal() and int(number) < _MAX_LAYERS else None
 
-def _layer(name: str) -> int | None:
-    if not name.startswith(_EXPERTS):
-        return None
-    number = name[len(_EXPERTS) :]
-    return int(number) if number.isdecimal() and int(number) < _MAX_LAYERS else None
+
+class RoutingTap(LayerTap):
+    """The ids of the experts that every forward chooses, likeliest first; nothing for dense models."""
+
+    def __init__(self) -> None:
+        # A view of all experts sorted by score.
+        super().__init__("ffn_moe_topk", np.int32, np.uint16)
 
 
 def _ggml_type(name: str) -> int:

@@ -12,7 +12,7 @@ from typing import Literal
 from specmeter.errors import ModelError
 from specmeter.models.gguf import Header, Metadata, StringArray, Tensor, read_parts
 from specmeter.models.memory import Memory, read_memory
-from specmeter.record import KvType, ModelHeader, Record
+from specmeter.record import KvType, ModelHeader, Record, TwinOf
 
 MAX_LAYERS = 512
 MAX_EXPERTS = 1024
@@ -94,6 +94,8 @@ class ModelFacts(Record):
     vocabulary: Vocabulary
     weights: Weights
     memory: Memory | None
+    twin: TwinOf | None = None
+    """What it was made of; None for all models but those of `models.twin`."""
 
     @property
     def is_recurrent(self) -> bool:
@@ -128,6 +130,7 @@ def read_header(path: Path) -> ModelHeader:
         active_parameters=facts.weights.active_parameters,
         quantization=facts.weights.quantization[0].type if facts.weights.quantization else "",
         chat_template=facts.vocabulary.chat_template is not None,
+        twin=facts.twin,
     )
 
 
@@ -176,7 +179,18 @@ def describe(parts: tuple[Header, ...]) -> ModelFacts:
         vocabulary=read_vocabulary(metadata),
         weights=weigh((tensor for part in parts for tensor in part.tensors), layers, experts, used),
         memory=read_memory(metadata, layers) if layers else None,
+        twin=_twin(metadata),
     )
+
+
+def _twin(metadata: Metadata) -> TwinOf | None:
+    def said(key: str, longest: int) -> str:
+        return (metadata.text(f"specmeter.twin{key}") or "")[:longest]
+
+    if not (form := said("", 20)):
+        return None
+    parent, sha256 = said("_parent", 200), said("_parent_sha256", 64)
+    return TwinOf(form=form, router=said("_router", 40), parent=parent, parent_sha256=sha256)
 
 
 def _limited(metadata: Metadata, key: str, limit: int) -> int | None:

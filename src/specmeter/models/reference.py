@@ -1,5 +1,5 @@
-"""Resolves model references: a path, `bench:NAME[?...]`, `hf:OWNER/REPO/FILE.gguf[@REVISION]`, or one of these in
-another type of `llama-quantize`, `quant:TYPE:REFERENCE`.
+"""Resolves model references: a path, `bench:NAME[?...]`, `hf:OWNER/REPO/FILE.gguf[@REVISION]`, or what is made of one
+of these: another type of `llama-quantize`, `quant:TYPE:REFERENCE`, or an MoE, `twin:16x2:REFERENCE`.
 
 It also lists which models of an experiment are not on this machine, with sizes and how to get each; and which ones
 other programs left here (llama.cpp, LM Studio, Ollama, Hugging Face). For these only their own folders are looked at,
@@ -34,7 +34,7 @@ Progress = Callable[[int, int], None]
 ModelProgress = Callable[[str, int, int], None]
 """The same for several models: called with (name of the model, bytes done, bytes in all)."""
 _Plain = Literal["path", "bench", "hf"]
-Origin = Literal[_Plain, "quant"]
+Origin = Literal[_Plain, "quant", "twin"]
 
 
 @dataclass(frozen=True)
@@ -146,10 +146,15 @@ def peek(reference: str, *, base_dir: Path = Path(), offline: bool = False) -> t
 
     Raises `ModelError` when the reference is malformed or names nothing that exists.
     """
-    from specmeter.models import bench, hub, requantize
+    from specmeter.models import bench, hub, requantize, twin
     from specmeter.models.gguf import part_paths
 
     origin = origin_of(reference)
+    if origin == "twin":
+        wanted = twin.parse(reference)
+        if not peek(wanted.parent, base_dir=base_dir, offline=offline)[1]:
+            return None, False
+        return twin.peek(wanted, locate(wanted.parent, base_dir=base_dir, fetching=OFFLINE))
     if origin == "quant":
         spec = requantize.parse(reference)
         if not peek(spec.parent, base_dir=base_dir, offline=offline)[1]:
@@ -175,9 +180,13 @@ def locate(reference: str, *, base_dir: Path, name: str = "", fetching: Fetching
 
     Its progress is told by `name`, or else by the reference. Raises `ModelError` as `resolve` does.
     """
-    from specmeter.models import bench, hub, requantize
+    from specmeter.models import bench, hub, requantize, twin
 
     origin, progress = origin_of(reference), fetching.progress_of(name or reference)
+    if origin == "twin":
+        wanted = twin.parse(reference)
+        parent = locate(wanted.parent, base_dir=base_dir, name=name, fetching=fetching)
+        return twin.build(wanted, parent, progress=progress)
     if origin == "quant":
         spec = requantize.parse(reference)
         parent = locate(spec.parent, base_dir=base_dir, name=name, fetching=fetching)
@@ -191,7 +200,10 @@ def locate(reference: str, *, base_dir: Path, name: str = "", fetching: Fetching
 
 def origin_of(reference: str) -> Origin:
     """Where a reference points. Raises `ModelError` for an unknown scheme or an empty reference."""
-    return "quant" if reference.startswith("quant:") else _plain_origin(reference)
+    for made in ("quant", "twin"):
+        if reference.startswith(f"{made}:"):
+            return made
+    return _plain_origin(reference)
 
 
 def _plain_origin(reference: str) -> _Plain:
@@ -221,7 +233,7 @@ def absolute(reference: str) -> str:
 
 def means_a_model(reference: str) -> bool:
     """Whether a model is meant, and not an experiment: by its scheme, its ending, or what the file begins with."""
-    if reference.startswith(("hf:", "bench:", "mock:", "quant:")) or reference.lower().endswith(".gguf"):
+    if reference.startswith(("hf:", "bench:", "mock:", "quant:", "twin:")) or reference.lower().endswith(".gguf"):
         return True
     try:
         path = Path(reference).expanduser()
@@ -233,7 +245,9 @@ def means_a_model(reference: str) -> bool:
         return False
 
 
-_KINDS = "use a path, bench:NAME (see `specmeter models list`), hf:OWNER/REPO/FILE.gguf or quant:TYPE:REFERENCE"
+_KINDS = (
+    "use a path, bench:NAME (see `specmeter models list`), hf:OWNER/REPO/FILE.gguf, quant:TYPE:MODEL or twin:16x2:MODEL"
+)
 
 
 def _path(reference: str, base_dir: Path) -> Path:

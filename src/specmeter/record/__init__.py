@@ -19,6 +19,7 @@ from specmeter.record.machine import (
     PowerMeter,
     RequestEnergy,
     Telemetry,
+    TwinOf,
 )
 from specmeter.record.measured import (
     UNKNOWN_TOKEN,
@@ -140,6 +141,7 @@ __all__ = [
     "TextRouting",
     "Timings",
     "Truth",
+    "TwinOf",
     "Unchecked",
     "UnionPoint",
     "Verdict",

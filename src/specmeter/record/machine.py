@@ -137,6 +137,19 @@ class Host(Record):
     """Those that it measured, in such a run."""
 
 
+class TwinOf(Record):
+    """What a model says that it was made of: a dense model whose feed-forward networks were copied."""
+
+    form: str
+    """`16x2`: 16 experts of which 2 are active; `dense2`: two copies side by side."""
+    router: str
+    """Empty for a dense control."""
+    parent: str
+    """Name of the dense model's file."""
+    parent_sha256: str
+    """Of that file; of the first one where it is split."""
+
+
 class ModelHeader(Record):
     """What a model file says about its shape, as far as judging a measurement needs it."""
 
@@ -159,6 +172,8 @@ class ModelHeader(Record):
     """Number format of the largest share of the weights, like `Q4_K`."""
     chat_template: bool = True
     """The file has a chat template. Without one, chats are continued as plain text."""
+    twin: Annotated[TwinOf | None, Field(exclude_if=lambda value: value is None)] = None
+    """None for all models but those of `models.twin`."""
 
 
 class ModelIdentity(Record):

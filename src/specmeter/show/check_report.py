@@ -8,7 +8,7 @@ from specmeter.messages import Message
 from specmeter.record.verdict import VERDICTS
 from specmeter.show.names import Names
 from specmeter.show.report import Report, Section, Tabled, Text, moment
-from specmeter.show.run_report import found, verdict_of
+from specmeter.show.run_report import found, twins, verdict_of
 from specmeter.show.run_words import looks_for
 from specmeter.show.table import TONES, Cell, Column, Row, Table, row
 from specmeter.store.guarded import is_written
@@ -37,7 +37,7 @@ def report(folder: Path, inspection: Inspection, *, issued: bool, every: bool) -
     return Report(
         target=str(folder),
         document=dict,
-        answer=[verdict_of(certificate)],
+        answer=[verdict_of(certificate), *(Text(it, "faint") for it in twins(inspection.models))],
         sections=[
             Section("arms", [arms] if doubted or every else []),
             Section("findings", found(inspection.findings, written=is_written(folder), names=names)),

@@ -215,7 +215,7 @@ def routing(model: ModelIdentity, found: RoutingSummary, path: Path) -> Report:
         headline=Message("routed.of", model=model.reference, tokens=found.tokens, segments=found.segments, **sizes),
         document=lambda: {"file": str(path), "routing": found.model_dump(mode="json")},
         sections=[
-            Section("routing", [Tabled(_unions(found), caption=False)]),
+            Section("routing", [Tabled(unions(found), caption=False)]),
             Section("routing", [Text(it) for it in _read(found)]),
             *random,
         ],
@@ -223,7 +223,8 @@ def routing(model: ModelIdentity, found: RoutingSummary, path: Path) -> Report:
     )
 
 
-def _unions(found: RoutingSummary) -> Table:
+def unions(found: RoutingSummary) -> Table:
+    """Different experts that n consecutive tokens choose, beside uniform routing."""
     rows = [
         row(
             str(point.tokens),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from specmeter.analysis.positions import ArmPositions
     from specmeter.analysis.reading import RunReport
     from specmeter.analysis.summary import ArmSummary, KindSummary
-    from specmeter.record import Certificate, Finding, Severity, Verdict
+    from specmeter.record import Certificate, Finding, ModelIdentity, Severity, Verdict
     from specmeter.record.verdict import Group
     from specmeter.show.report import Block
 
@@ -376,9 +376,18 @@ def _measured(run: RunReport, names: Names) -> Iterator[Message]:
         yield Message("note.balance", score=f"{score:.2f}")
     if any(model.origin == "bench" for model in run.models):
         yield Message("note.bench")
+    yield from twins(run.models)
     yield from why_report.foretold(run.predictions, run.crossovers, names)
     if run.summary.invocations == 1 and run.state.state == "complete":
         yield Message("note.interval", level="95%", blocks=run.summary.blocks)
+
+
+def twins(models: Iterable[ModelIdentity]) -> Iterator[Message]:
+    """Which models are made of which dense ones."""
+    for model in models:
+        if model.header is not None and (twin := model.header.twin) is not None:
+            code = "note.twin" if twin.router else "note.twin_dense"
+            yield Message(code, name=model.name, form=twin.form, router=twin.router, parent=twin.parent)
 
 
 def _energy(run: RunReport, names: Names) -> Iterator[Message]:

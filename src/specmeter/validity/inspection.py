@@ -32,6 +32,7 @@ from specmeter.validity.checks.registry import BEFORE, CHECKS
 from specmeter.validity.checks.run_data import RunData, read_run_data
 
 if TYPE_CHECKING:
+    from specmeter.record import ModelIdentity
     from specmeter.store import RunReader, RunStore
 
 
@@ -202,6 +203,8 @@ class Inspection:
     """Every time that the run was certified before."""
     arms: tuple[Arm, ...] = ()
     """Those of the run."""
+    models: tuple[ModelIdentity, ...] = ()
+    """Those of the run."""
     measured: Measured | None = None
     """What was summarised and hashed on the way; None for a folder without a run."""
 
@@ -226,8 +229,8 @@ def inspect(run: RunReader, *, measured_now: bool = False) -> Inspection:
         refuted = any(isinstance(item, Finding) for item in changed)
         covered = tuple(issued.data if issued else hashes)
         others = uncovered(run, covered)
-        arms, found = tuple(run.arms()), judgement.findings
-        return Inspection(certificate, found, issued is not None, refuted, covered, others, earlier, arms, measured)
+        known, found = (tuple(run.arms()), tuple(run.models())), judgement.findings
+        return Inspection(certificate, found, issued is not None, refuted, covered, others, earlier, *known, measured)
 
 
 @contextmanager

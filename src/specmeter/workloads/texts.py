@@ -99,9 +99,17 @@ PROMPTS = "bundled:prompts"
 """In place of a file: `natural_text`."""
 
 
-def natural_text() -> str:
-    """The first prompts of all kinds for real models, one after the other."""
-    return "\n".join(item.text for kind in ALL_KINDS for item in _of_kind("studies", kind)[:FIRST])
+def natural_text(part: slice = slice(FIRST)) -> str:
+    """The first prompts of all kinds for real models, one after the other; or some of them, by their places."""
+    return "\n".join(item.text for kind in ALL_KINDS for item in _of_kind("studies", kind)[:FIRST][part])
+
+
+def halves(*, bench: bool) -> tuple[str, str]:
+    """Text to fit something to, and other text of the same kinds to try it on."""
+    if not bench:
+        return natural_text(slice(1, None, 2)), natural_text(slice(0, None, 2))
+    text = held_out_text()
+    return text[: len(text) // 2], text[len(text) // 2 :]
 
 
 def sample_text() -> str:

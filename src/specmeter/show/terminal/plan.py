@@ -91,4 +91,4 @@ def _size(size_bytes: int | None) -> str:
 def _presence(need: ModelNeed) -> str:
     if need.present:
         return "yes"
-    return "will be made" if need.reference.startswith(("bench:", "quant:")) else "will be downloaded"
+    return "will be made" if need.reference.startswith(("bench:", "quant:", "twin:")) else "will be downloaded"
