@@ -60,7 +60,7 @@ def same_texts(data: StudyData) -> Found:
     if found.low is None and len(logs) > 1:  # all prompts alike
         found = between(found.point, found.point, found.point, "x", found.method, n=len(logs))
     equal, of = equal_tokens(data, {it.name for it in data.models if it.experts})
-    told = Message("moe-twin.texts", ratio=quoted(found, "x"), prompts=len(logs), equal=equal, of=of)
+    told = Message("moe-twin.texts", ratio=quoted(found), prompts=len(logs), equal=equal, of=of)
     inside = above(found, 1 - NEAR) and below(found, 1 + NEAR)
     return decided(supported=inside, contradicted=below(found, 1 - NEAR) or above(found, 1 + NEAR)), told
 
