@@ -26,6 +26,7 @@ A study repeats a published document and rules on its claims: from the document'
 uv run specmeter study list
 uv run specmeter report --published NAME            # each ruling with its reason, tables, figures
 uv run specmeter study run NAME --variant bench     # measure; moesd: without --variant
+uv run specmeter study run NAME --variant real      # on small real models, some studies
 ```
 
 A ruling needs intervals entirely on one side, exact counts, or all values of a printed table. Impossible,
