@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -19,8 +20,10 @@ from specmeter.engines.llama_cpp.server import LlamaSession, request_body
 from specmeter.engines.llama_cpp.spec import METHODS
 from specmeter.errors import EngineStartError, ExperimentError
 from specmeter.experiments.file import load
+from specmeter.models.facts import read_facts
 from specmeter.models.gguf_writer import write_gguf
 from specmeter.models.inflate import CoreFile, Recipe, inflated
+from specmeter.models.memory import state_slots
 from specmeter.numbers import rates
 from specmeter.record import Arm, ChatMessage, Generation, Reply
 
@@ -149,6 +152,13 @@ def test_heads_draft_what_a_hybrid_target_says(engine: EmbeddedEngine, tmp_path:
     assert (timings.draft_n_accepted or 0) > 0.3 * (timings.draft_n or 0) > 0
     assert not any(step.restored for step in reply.steps)
     assert {drafting.method for drafting in reply.drafting} == set(head.methods)
+    # One state in use and one for each draft token, as `predict` and the memory of a plan have it.
+    facts = read_facts(Path(core("hybrid").path))
+    assert facts.memory is not None
+    states = 1 + state_slots(facts.architecture, head.methods, head.gamma)
+    log = (tmp_path / "logs" / "engine.log").read_text("utf-8")
+    (printed,) = re.findall(r"llama_memory_recurrent: size = +([\d.]+) MiB", log)
+    assert float(printed) == pytest.approx(states * (facts.memory.recurrent_state_bytes or 0) / 2**20, abs=0.006)
 
 
 def test_methods_demo_names_every_method_that_has_a_bench_head() -> None:
