@@ -19,8 +19,8 @@ CODER = "qwen2.5-coder-{}-instruct-q4_k_m.gguf"
 REAL = [name for name in names() if any("real" in it for it in variants_of(find(name)).values())]
 
 
-def test_studies_that_have_it() -> None:
-    assert {"apple-sd", "self-speculation", "quant-acceptance"} <= {*REAL}
+def test_five_studies_have_it() -> None:
+    assert {"moe-306", "apple-sd", "self-speculation", "quant-acceptance", "rtx3090-19"} <= {*REAL}
 
 
 @pytest.mark.parametrize("name", REAL)
