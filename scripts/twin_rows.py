@@ -14,7 +14,7 @@ from pathlib import Path
 
 from specmeter.record import Estimate
 from specmeter_studies.folder import StudyFolder
-from specmeter_studies.library.moe_twin.cells import Cell, cells, kernel_cells
+from specmeter_studies.library.moe_twin.cells import Cell, cells, kernel_cells, role
 from specmeter_studies.rules import carrying
 from specmeter_studies.show.figures import slug
 from specmeter_studies.show.twin import FIELDS
@@ -38,8 +38,8 @@ def _row(device: str, began: float, cell: Cell) -> Mapping[str, object]:
         "model": cell.base_model.reference,
         "measured": f"{began:.0f}",
         "verdict": line.verdict,
-        "target": line.target,
-        "base": base.target,
+        "target": role(line.target),
+        "base": role(base.target),
         "drafts": cell.method,
         "gamma": line.gamma,
         "experts": model.experts or 0,

@@ -116,11 +116,11 @@ def answer(rows: Sequence[TwinRow] | None = None) -> list[Text]:
             effect=Message(f"documents.twin.{effect}"),
             model=most.model.rpartition("/")[2],
             experts=most.experts,
-            ratio=quoted(most.ratio, "x"),
+            ratio=quoted(most.ratio),
             gamma=most.gamma,
             reads=most.reads,
             predicted="" if most.predicted is None else Message("documents.twin.predicted", predicted=most.predicted),
-            single="" if single is None else Message("documents.twin.single", ratio=quoted(single.ratio, "x")),
+            single="" if single is None else Message("documents.twin.single", ratio=quoted(single.ratio)),
             device=device,
         )
         found.append(Text(said, row=f"twin-{most.id}", at="page" if found else "everywhere"))

@@ -20,6 +20,7 @@ U(n) from the outputs. No time of a twin is in it.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
     """Requests of each (part, configuration)."""
 
 DENSE, SINGLE = "dense", "single"
-"""Names of the dense model and of the MoE with one expert; with 2 copies side by side, `dense2`."""
+"""Roles: the dense model, and the MoE with one expert; with 2 copies side by side, `dense2`. A target's name may have
+something before its role, which tells families apart: `qwen_dense`."""
+_ROLE = re.compile(r"(?P<family>.*?)(?P<role>dense\d*|single|moe_.*)", re.DOTALL)
 
 Key = tuple[str, str | None, str, int | None]
 """Part, draft model, method and draft length: what both sides of a cell have in common."""
@@ -130,6 +133,17 @@ def routed(model: ModelUsed) -> bool:
     return (model.experts or 0) > (model.experts_used or 0) > 0
 
 
+def role(target: str) -> str:
+    """What a target is, by its name."""
+    found = _ROLE.fullmatch(target)
+    return found["role"] if found else target
+
+
+def family(target: str) -> str:
+    """What stands before the role: the same for all that are made of one dense model."""
+    return target.removesuffix(role(target))
+
+
 def cells(data: StudyData) -> tuple[Cell, ...]:
     """Every MoE beside the dense model that reads as much per token; and dense models of other sizes beside it."""
     return tuple(_cells(data, lambda model: _size(model) if model.experts else DENSE))
@@ -151,7 +165,8 @@ def _cells(data: StudyData, base_of: Callable[[ModelUsed], str]) -> Iterator[Cel
     rows = _rows(data)
     for (key, target), line in lines.items():
         model = models.get(target)
-        if model is None or target == (name := base_of(model)) or (key, name) not in lines or name not in models:
+        name = f"{family(target)}{base_of(model)}" if model is not None else ""
+        if model is None or target == name or (key, name) not in lines or name not in models:
             continue
         base = lines[key, name]
         mine, theirs = _speeds(rows, line), _speeds(rows, base)

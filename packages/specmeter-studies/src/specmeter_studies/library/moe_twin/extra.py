@@ -16,7 +16,16 @@ from specmeter.messages import Message
 from specmeter.numbers.crossing import reach
 from specmeter.numbers.estimates import above, below, between, exceeds, quotient, student_geometric
 from specmeter.numbers.stats import STUDENT, simultaneous
-from specmeter_studies.library.moe_twin.cells import DENSE, SINGLE, Cell, cells, kernel_cells, over_blocks, union_of
+from specmeter_studies.library.moe_twin.cells import (
+    DENSE,
+    SINGLE,
+    Cell,
+    cells,
+    kernel_cells,
+    over_blocks,
+    role,
+    union_of,
+)
 from specmeter_studies.telling import decided, quoted, several
 
 if TYPE_CHECKING:
@@ -60,14 +69,14 @@ def same_texts(data: StudyData) -> Found:
     if found.low is None and len(logs) > 1:  # all prompts alike
         found = between(found.point, found.point, found.point, "x", found.method, n=len(logs))
     equal, of = equal_tokens(data, {it.name for it in data.models if it.experts})
-    told = Message("moe-twin.texts", ratio=quoted(found, "x"), prompts=len(logs), equal=equal, of=of)
+    told = Message("moe-twin.texts", ratio=quoted(found), prompts=len(logs), equal=equal, of=of)
     inside = above(found, 1 - NEAR) and below(found, 1 + NEAR)
     return decided(supported=inside, contradicted=below(found, 1 - NEAR) or above(found, 1 + NEAR)), told
 
 
 def equal_tokens(data: StudyData, twins: set[str]) -> tuple[int, int]:
     """(tokens of the twins' answers before they part from the dense model's, tokens in all)."""
-    dense = {(it.part, it.prompt): it.tokens for it in data.answers if it.target == DENSE}
+    dense = {(it.part, it.prompt): it.tokens for it in data.answers if role(it.target) == DENSE}
     equal = of = 0
     for it in data.answers:
         other = dense.get((it.part, it.prompt))
@@ -80,7 +89,7 @@ def equal_tokens(data: StudyData, twins: set[str]) -> tuple[int, int]:
 
 def kernel(data: StudyData) -> Found:
     """Whether an MoE with one expert, which has no choice, gains what the dense model gains, within `NEAR`."""
-    return _alike([it for it in cells(data) if it.line.target == SINGLE])
+    return _alike([it for it in cells(data) if role(it.line.target) == SINGLE])
 
 
 def size(data: StudyData) -> Found:
@@ -280,11 +289,11 @@ def clients(data: StudyData) -> Found:
 def loads(data: StudyData) -> list[tuple[str, list[tuple[int, Estimate]]]]:
     """Twin -> (clients, its speedup over the dense model's) with intervals that do not use the pairing of blocks."""
     lines = [it for it in data.whole if it.clients and it.stands and it.speculates]
-    dense = {(_setting(it), it.clients): it.speedup for it in lines if it.target == DENSE}
+    dense = {(_setting(it), it.clients): it.speedup for it in lines if role(it.target) == DENSE}
     found: dict[str, list[tuple[int, Estimate]]] = {}
     for it in lines:
         other = dense.get((_setting(it), it.clients))
-        if it.target != DENSE and it.speedup is not None and other is not None:
+        if role(it.target) != DENSE and it.speedup is not None and other is not None:
             ratio = quotient(it.speedup, other, unit="x", method="ratio of two speedups")
             found.setdefault(it.target, []).append((it.clients or 0, ratio))
     return [(target, sorted(curve, key=lambda it: it[0])) for target, curve in found.items()]
