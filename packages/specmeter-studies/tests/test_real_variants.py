@@ -77,6 +77,7 @@ def test_a_study_runs_on_a_real_model(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     order = ["study", "run", "self-speculation", "--variant", "real", "--variant", "quick", "--offline", "--json"]
+    order += ["--set", "design.probe=off", "--set", "design.blocks=1", "--set", "generation.max_tokens=8"]
     assert invoke([*order, "--models", str(smol.parent)]) in (0, 1)
     found = json.loads(capsys.readouterr().out)
     rulings = {claim["id"]: claim["ruling"] for claim in found["claims"]}
