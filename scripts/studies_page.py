@@ -1,6 +1,6 @@
 """The page of studies, docs/studies.md: by document, what is known first, then every claim with its rulings.
 
-Rulings on published numbers are computed; claims in a few words and rulings of bench runs are in `studies.toml`.
+Rulings on published numbers are computed; claims in a few words and rulings of runs are in `studies.toml`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import specmeter_studies
-from specmeter_studies.study import FINDINGS, ClaimRuling
+from specmeter_studies.study import FINDINGS
 
 TOLD: dict[str, Any] = tomllib.loads(Path(__file__).with_name("studies.toml").read_text(encoding="utf-8"))
 MARKS = dict(zip(FINDINGS, ("✓", "✗", "?", "–"), strict=True))
@@ -18,7 +18,7 @@ MARKS = dict(zip(FINDINGS, ("✓", "✗", "?", "–"), strict=True))
 HEAD = """# Studies
 
 A study repeats a published document and rules on its claims: from the document's own *numbers*, and on
-[*bench* models](bench-models.md), which show whether a claim can be decided.
+[*bench* models](bench-models.md), which show whether a claim can be decided, and some on small *real* models.
 
 ✓ supported, ✗ contradicted, ? undecided, – does not apply (other models or machines were measured)
 
@@ -26,6 +26,7 @@ A study repeats a published document and rules on its claims: from the document'
 uv run specmeter study list
 uv run specmeter report --published NAME            # each ruling with its reason, tables, figures
 uv run specmeter study run NAME --variant bench     # measure; moesd: without --variant
+uv run specmeter study run NAME --variant real      # on small real models, some studies
 ```
 
 A ruling needs intervals entirely on one side, exact counts, or all values of a printed table. Impossible,
@@ -54,11 +55,28 @@ def _study(name: str) -> str:
     run = bench.pop("run")
     if list(bench) != [claim.id for claim in study.form.claims]:
         raise ValueError(f"studies.toml: bench.{name} has other claims than its study.yaml, or another order")
-    rows = [_row(printed.get(claim), *said.split(": ", 1)) for claim, said in bench.items()]
-    heads = "claim|numbers|bench\n---|---|---" if printed else "claim|bench\n---|---"
+    real: dict[str, Any] = dict(TOLD.get("real", {}).get(name, {}))
+    heads = ["claim", *(["numbers"] if printed else []), "bench", *(["real"] if real else [])]
+    rows: list[str] = []
+    apart: list[str] = []
+    for claim, said in bench.items():
+        ruling, told = said.split(": ", 1)
+        ruled = [*([printed[claim].ruling] if printed else []), ruling, *([real[claim]] if real else [])]
+        rows.append("|".join([told, *(MARKS[it] for it in ruled)]))
+        if real and {ruling, real[claim]} == {"supported", "contradicted"}:
+            apart.append(told)
     title = study.title if study.title.endswith("?") else f"{study.title}."
-    return "\n".join([f"### {name}\n\n{title} Bench: {run}.\n", heads, *rows, ""])
+    head = [f"### {name}\n\n{title} Bench: {run}.\n", "|".join(heads), "|".join("---" for _ in heads)]
+    return "\n".join([*head, *rows, "", *(_on_real(real, apart) if real else ())])
 
 
-def _row(printed: ClaimRuling | None, ruling: str, claim: str) -> str:
-    return "|".join([claim, *([MARKS[printed.ruling]] if printed else []), MARKS[ruling]])
+def _on_real(real: dict[str, Any], apart: list[str]) -> list[str]:
+    """What small real models say beside bench models: where the two disagree, and every configuration."""
+    found = f"disagree on: {'; '.join(apart)}" if apart else "contradict each other on no claim"
+    return [
+        f"Real: {real['run']}. Real and bench models {found}. Speedup and acceptance rate (bench: {real['bench']}):\n",
+        "configuration|bench|real",
+        "---|---|---",
+        *("|".join(row) for row in real["arms"]),
+        "",
+    ]

@@ -19,8 +19,8 @@ CODER = "qwen2.5-coder-{}-instruct-q4_k_m.gguf"
 REAL = [name for name in names() if any("real" in it for it in variants_of(find(name)).values())]
 
 
-def test_studies_that_have_it() -> None:
-    assert {"apple-sd", "self-speculation", "quant-acceptance"} <= {*REAL}
+def test_five_studies_have_it() -> None:
+    assert {"moe-306", "apple-sd", "self-speculation", "quant-acceptance", "rtx3090-19"} <= {*REAL}
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -77,6 +77,7 @@ def test_a_study_runs_on_a_real_model(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     order = ["study", "run", "self-speculation", "--variant", "real", "--variant", "quick", "--offline", "--json"]
+    order += ["--set", "design.probe=off", "--set", "design.blocks=1", "--set", "generation.max_tokens=8"]
     assert invoke([*order, "--models", str(smol.parent)]) in (0, 1)
     found = json.loads(capsys.readouterr().out)
     rulings = {claim["id"]: claim["ruling"] for claim in found["claims"]}

@@ -46,6 +46,7 @@ NAMES = (
     "rtx3090-38",
     "moesd",
     "open-questions",
+    "moe-twin",
 )
 """In the order in which they are listed."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,9 +17,9 @@ from specmeter.text import quoted
 from specmeter_studies import setting
 from specmeter_studies.loading import find
 from specmeter_studies.places import draft_places
-from specmeter_studies.rows import RunRows
+from specmeter_studies.rows import RunRows, prompt_names
 from specmeter_studies.rules import LOOKS
-from specmeter_studies.study import ModelUsed, Ran, StudyData
+from specmeter_studies.study import Answered, ModelUsed, Ran, StudyData
 from specmeter_studies.telling import several
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def from_run(
         models = {model.name: model for model in report.models}
         memory = tuple((part, price) for price in arm_prices(report.arms, models, store.sessions()))
         unions = {routing.target: routing.union for routing in store.routing()}
+        answers = tuple(_answers(store, prompt_names(rows.prompts), part))
         on_gpu = any((session.layers_offloaded or (0, 0))[0] > 0 for session in store.sessions())
     applied = tuple(experiment.get("applied", ()))
     simulated = any(model.simulated for model in report.models)
@@ -69,12 +70,26 @@ def from_run(
         ),
         models=tuple(setting.model_used(model, applied, unions.get(model.name)) for model in report.models),
         places=places,
+        answers=answers,
         memory=memory,
         hosts=setting.distinct(hosts),
         bandwidth_bytes_per_s=None if simulated else setting.bandwidth(hosts, on_gpu=on_gpu),
         parts=(state,),
         notes=setting.notes(report.models, applied),
     )
+
+
+def _answers(store: RunStore, names: Mapping[str, str], part: str) -> Iterator[Answered]:
+    """The first answer of each target to each prompt."""
+    plain = {arm.id: arm.target for arm in store.arms() if arm.role == "baseline" and arm.load is None}
+    seen: set[tuple[str, str]] = set()
+    for request in store.requests():
+        target = plain.get(request.arm_id)
+        if target is None or request.reply is None or (target, request.prompt_id) in seen:
+            continue
+        seen.add((target, request.prompt_id))
+        prompt = names.get(request.prompt_id, request.prompt_id)
+        yield Answered(part=part, target=target, prompt=prompt, tokens=request.reply.token_ids)
 
 
 def from_quality(name: str, report: QualityReport, *, part: str) -> StudyData:
@@ -116,6 +131,7 @@ def merged(name: str, parts: Sequence[StudyData], more: Iterable[Ran] = ()) -> S
         models=_distinct(model for data in parts for model in data.models),
         quality=tuple(report for data in parts for report in data.quality),
         places=tuple(place for data in parts for place in data.places),
+        answers=tuple(it for data in parts for it in data.answers),
         memory=tuple(price for data in parts for price in data.memory),
         hosts=setting.distinct(host for data in parts for host in data.hosts),
         bandwidth_bytes_per_s=bandwidths.pop() if len(bandwidths) == 1 else None,

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from specmeter.analysis.summary import ArmSummary
@@ -17,7 +18,7 @@ from specmeter_studies.telling import several
 if TYPE_CHECKING:
     from specmeter.analysis.reading import RunReport
     from specmeter.analysis.summary import KindSummary
-    from specmeter.record import Arm, Estimate, Prompt, Verdict
+    from specmeter.record import Arm, Estimate, Prediction, Prompt, Verdict
     from specmeter.store import RequestRow
 
 
@@ -45,6 +46,10 @@ class RunRows:
     """Whether what is not checked yet is taken to be valid."""
     looks: int = 1
     """How often it may have been looked at to end it."""
+
+    @cached_property
+    def _predicted(self) -> dict[str, Prediction]:
+        return {it.prediction.arm_id: it.prediction for it in self.report.predictions}
 
     def results(self, suite: str = "") -> Iterator[PromptResult]:
         """Every request of the arms in question, in the order of measurement."""
@@ -119,6 +124,7 @@ class RunRows:
             least_effect=self._least_effect(arm),
             looks=self.looks,
             texts_apart=self._texts_apart(arm) if kind is None else None,
+            prediction=self._predicted.get(arm.id) if kind is None else None,
         )
 
     def _least_effect(self, arm: Arm) -> float:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from specmeter.analysis.prediction.costs import footprint_of
 from specmeter.messages import Message
 from specmeter_studies.machines import bandwidth_of
 from specmeter_studies.study import ModelUsed
@@ -60,6 +61,7 @@ def model_used(model: ModelIdentity, applied: Sequence[str], union: ExpertUnion 
         bytes_per_token=header.bytes_per_token,
         experts=header.experts,
         experts_used=header.experts_used,
+        expert_bytes=footprint_of(model, header).expert_bytes or None,
         union=union,
         quantization=quantization(model.reference) or header.quantization,
         stand_in=stand_in,

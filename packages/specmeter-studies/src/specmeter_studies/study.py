@@ -18,7 +18,7 @@ from specmeter.analysis.consumption import Consumption
 from specmeter.analysis.explain.memory_price import MemoryPrice
 from specmeter.analysis.quality import QualityReport
 from specmeter.messages import Message
-from specmeter.record import Estimate, ExpertUnion, Host, Record, Standing
+from specmeter.record import Estimate, ExpertUnion, Host, Prediction, Record, Standing
 
 if TYPE_CHECKING:
     from specmeter_studies.machines import MachineTable
@@ -172,6 +172,8 @@ class ArmResult(Record):
     """How often its run may have been looked at to end it: what is claimed by it has to hold at all of them."""
     texts_apart: int | None = None
     """Answers that leave the baseline's where the target is sure; None where that was not found out."""
+    prediction: Prediction | None = None
+    """What was expected of it before it was measured, of lines over all prompts."""
 
     @property
     def speculates(self) -> bool:
@@ -230,6 +232,8 @@ class ModelUsed(Record):
     """Weights that decoding one token reads: of an MoE the chosen experts only."""
     experts: int | None = None
     experts_used: int | None = None
+    expert_bytes: float | None = None
+    """One expert in every layer; None for dense models."""
     union: ExpertUnion | None = None
     """Experts that consecutive tokens of the run's texts choose; None where they were not read."""
     quantization: str = ""
@@ -274,6 +278,15 @@ class DraftPlace(Record):
         return dict(zip(blocks, self.block_ms, strict=True))
 
 
+class Answered(Record):
+    """What a target answered to a prompt without speculation."""
+
+    part: str
+    target: str
+    prompt: str
+    tokens: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class StudyData:
     """Everything that claims, tables and figures of a study are computed from."""
@@ -290,6 +303,8 @@ class StudyData:
     """Of studies of quantization."""
     places: tuple[DraftPlace, ...] = ()
     """Of arms with a draft model, where that is known."""
+    answers: tuple[Answered, ...] = ()
+    """What baselines answered first to each prompt."""
     memory: tuple[tuple[str, MemoryPrice], ...] = ()
     """(part, what the draft of an arm takes) for every arm with a draft model."""
     hosts: tuple[Host, ...] = ()

@@ -23,7 +23,7 @@ from specmeter.show.report import Chart, Command, Report, Section, Tabled, Text
 from specmeter.show.table import Cell, Column, Kind, Row, Table, Tone, estimate_cell
 from specmeter_studies.library.rtx3090_aug.extra import BLOCKED, InMatrix, matrix, over_runs, timed
 from specmeter_studies.rungs import percent_change
-from specmeter_studies.show import found_since
+from specmeter_studies.show import found_since, twin
 from specmeter_studies.show.document import published_findings
 from specmeter_studies.show.figures import drawn
 from specmeter_studies.study import Axis, ClaimRuling, Point, StudyFigure
@@ -141,6 +141,7 @@ def report() -> Report:
             Text(Message("documents.gains", gains=_told(gaining), runs=runs), row=_of_matrix(gaining)),
             Text(Message("documents.loses", losses=_told(losing)), row=_of_matrix(losing)),
             *_cause(shown=True),
+            *twin.answer(),
             *found_since.answer(second),
             Text(
                 Message(
@@ -167,6 +168,7 @@ def report() -> Report:
         ],
         sections=[
             Section("reconciled", [Tabled(_reconciled(rates, shares))]),
+            *twin.section(),
             Section(
                 "measured_here",
                 [
@@ -488,6 +490,7 @@ def _rows() -> Iterator[Table]:
     )
     if own := _own_rows():
         yield _data("rows_bench", own, [f"bench-{it['id']}" for it in own], tuple(own[0])[1:])
+    yield from twin.source()
 
 
 def _data(name: str, rows: Sequence[Mapping[str, str]], ids: Sequence[str], columns: Sequence[str]) -> Table:

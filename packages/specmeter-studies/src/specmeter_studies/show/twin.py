@@ -1,0 +1,217 @@
+"""The controlled experiment on the page of all documents: a dense model beside MoE models made of it.
+
+Its rows are in `library/twin.csv`, made by `scripts/twin_rows.py` of runs of the study moe-twin; every number of the
+page links to its row.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from specmeter.messages import Message
+from specmeter.numbers.estimates import above, below
+from specmeter.record import Estimate, Record
+from specmeter.show.figure import Figure
+from specmeter.show.report import Chart, Command, Section, Tabled, Text
+from specmeter.show.table import Cell, Column, Kind, Row, Table, estimate_cell
+from specmeter_studies.show.figures import drawn
+from specmeter_studies.study import Axis, Point, StudyFigure
+from specmeter_studies.telling import quoted
+
+_ESTIMATES = ("ratio", "per_step", "speedup", "base_speedup", "full")
+
+
+class TwinRow(Record):
+    """A model beside another one that computes the same, with the same drafts."""
+
+    id: str
+    device: str
+    part: str
+    """Experiment of the study."""
+    model: str
+    """Reference of the model that it is compared with."""
+    measured: str
+    """Seconds since the epoch."""
+    verdict: str
+    target: str
+    base: str
+    """Name of the model that it is compared with: `dense`, `dense2`, `single`."""
+    drafts: str
+    """The draft model, or the method."""
+    gamma: int
+    experts: int
+    used: int
+    union: float
+    """Different experts of a layer that a verification reads."""
+    reads: float
+    """The same over those of one token."""
+    ratio: Estimate
+    """Of both speedups."""
+    per_step: Estimate
+    """The same at equal tokens per step."""
+    predicted: float | None
+    """Of `per_step`, without timing the model itself."""
+    speedup: Estimate
+    base_speedup: Estimate
+    full: Estimate | None
+    """The speedup if every draft token were accepted."""
+    blocks: int
+    method: str
+    acceptance: float
+    base_acceptance: float
+
+
+FIELDS = [
+    column
+    for name in TwinRow.model_fields
+    for column in ((name, f"{name}_low", f"{name}_high") if name in _ESTIMATES else (name,))
+]
+"""Columns of the file."""
+
+
+@cache
+def _cells() -> tuple[Mapping[str, str], ...]:
+    text = (resources.files("specmeter_studies.library") / "twin.csv").read_text(encoding="utf-8")
+    return tuple(csv.DictReader(text.splitlines()))
+
+
+def measured() -> list[TwinRow]:
+    """The rows of the file."""
+    return [read(it) for it in _cells()]
+
+
+def read(cells: Mapping[str, str]) -> TwinRow:
+    """A line of the file."""
+    kept: dict[str, Any] = {name: cells[name] or None for name in TwinRow.model_fields}
+    for name in _ESTIMATES:
+        ends = {"point": cells[name], "low": cells[f"{name}_low"], "high": cells[f"{name}_high"], "unit": "x"}
+        kept[name] = {**ends, "n": cells["blocks"], "of": "blocks", "method": cells["method"]} if cells[name] else None
+    return TwinRow.model_validate(kept)
+
+
+# --- sentences --------------------------------------------------------------------------------------------------------
+
+
+def answer(rows: Sequence[TwinRow] | None = None) -> list[Text]:
+    """A sentence for each dense model: what routing alone does where a verification reads most experts."""
+    found: list[Text] = []
+    every = measured() if rows is None else rows
+    for device, part in dict.fromkeys((it.device, it.part) for it in every):
+        here = [it for it in every if (it.device, it.part) == (device, part)]
+        routed = [it for it in here if it.base == "dense" and it.experts > it.used == 1]
+        if not routed:
+            continue
+        most = max(routed, key=lambda it: it.reads)
+        like = [it for it in here if (it.drafts, it.gamma) == (most.drafts, most.gamma)]
+        single = next((it for it in like if (it.target, it.base) == ("single", "dense")), None)
+        alone = next((it for it in like if (it.target, it.base) == (most.target, "single")), most)
+        effect = "less" if below(alone.ratio, 1) else "more" if above(alone.ratio, 1) else "same"
+        said = Message(
+            "documents.twin",
+            effect=Message(f"documents.twin.{effect}"),
+            model=most.model.rpartition("/")[2],
+            experts=most.experts,
+            ratio=quoted(most.ratio),
+            gamma=most.gamma,
+            reads=most.reads,
+            predicted="" if most.predicted is None else Message("documents.twin.predicted", predicted=most.predicted),
+            single="" if single is None else Message("documents.twin.single", ratio=quoted(single.ratio)),
+            device=device,
+        )
+        found.append(Text(said, row=f"twin-{most.id}", at="page" if found else "everywhere"))
+    return found
+
+
+def section() -> list[Section]:
+    """The figure, what it leaves out, the rows, and how to repeat it."""
+    limits = Text(Message("documents.twin.limits"), at="page")
+    shown = [Chart(figure), Tabled(table())] if measured() else []
+    command = Command(["specmeter", "study", "run", "moe-twin"])
+    return [
+        Section("twin", [*answer()[1:], limits, *shown, Text(Message("documents.twin.repeat"), at="page"), command])
+    ]
+
+
+# --- figure and tables ------------------------------------------------------------------------------------------------
+
+
+def figure(rows: Sequence[TwinRow] | None = None) -> Figure | None:
+    """Ratio of speedups by the experts that are read, with the predicted line, a panel for each model and draft."""
+    every = [it for it in (measured() if rows is None else rows) if it.experts > it.used and it.base != "single"]
+    points: list[Point] = []
+    for it in sorted(every, key=lambda it: (it.device, it.part, it.drafts, it.target, it.reads)):
+        shown = {"x": it.reads, "facet": f"{it.part}, {it.drafts} ({it.device})", "label": f"gamma {it.gamma}"}
+        ends = {"y": it.per_step.point, "low": it.per_step.low, "high": it.per_step.high}
+        points.append(Point.model_validate({**shown, **ends, "series": it.target}))
+        if it.predicted is not None:
+            points.append(Point.model_validate({**shown, "y": it.predicted, "series": f"{it.target} *"}))
+    made = StudyFigure(
+        key="twin",
+        title=Message("documents.twin.figure"),
+        about=Message("documents.twin.star"),
+        kind="lines",
+        x=Axis(title=Message("experts read")),
+        y=Axis(title=Message("MoE speedup / dense speedup"), ratio=True),
+        series_title=Message("target"),
+        points=tuple(points),
+    )
+    return drawn(made, "measured", "twin") if points else None
+
+
+def table() -> Table:
+    """What was measured, with links to the unrounded rows."""
+    columns = (
+        Column("twin_model", title=Message("documents.column.model")),
+        Column("target"),
+        Column("twin_base", title=Message("compared with")),
+        Column("drafts", title=Message("draft model")),
+        Column("gamma", "number"),
+        _column("reads", "experts read"),
+        _column("base_speedup", "its speedup"),
+        Column("speedup", "number"),
+        _column("ratio", "ratio"),
+        _column("per_step", "at equal tokens per step"),
+        _column("predicted", "predicted"),
+    )
+    rows = [
+        Row(
+            (
+                Cell(it.model.rpartition("/")[2], code=True),
+                Cell(it.target),
+                Cell(it.base),
+                Cell(it.drafts),
+                Cell(str(it.gamma), it.gamma),
+                _linked(Cell(f"{it.reads:.1f}", it.reads), it),
+                *(
+                    _linked(estimate_cell(number, digits), it)
+                    for number, digits in ((it.base_speedup, 2), (it.speedup, 2), (it.ratio, 3), (it.per_step, 3))
+                ),
+                Cell("-") if it.predicted is None else _linked(Cell(f"{it.predicted:.3f}", it.predicted), it),
+            )
+        )
+        for it in measured()
+    ]
+    return Table("twin", columns, rows, Message("documents.table.twin"))
+
+
+def _column(key: str, title: str, kind: Kind = "number") -> Column:
+    return Column(f"twin_{key}", kind, Message(title))
+
+
+def _linked(cell: Cell, row: TwinRow) -> Cell:
+    return replace(cell, row=f"twin-{row.id}")
+
+
+def source() -> list[Table]:
+    """The rows as they are in the file."""
+    rows = _cells()
+    if not rows:
+        return []
+    columns = tuple(Column(f"source_{it}", title=it) for it in FIELDS[1:])
+    made = [Row(tuple(Cell(it[key] or "-") for key in FIELDS[1:]), id=f"twin-{it['id']}") for it in rows]
+    return [Table("rows_twin", columns, made, Message("documents.table.rows_twin"))]
