@@ -6,9 +6,9 @@ drafts and acceptance stay the same; what changes is which weights a forward rea
 weights as before. With K > 1 it reads more of them; `twin:dense2:REFERENCE` is the control without routing: two copies
 side by side in one network, with their outputs halved.
 
-Weights are copied byte for byte in their own format. Qwen2 becomes the architecture `llama` with biases, not
-`qwen2moe`: there llama.cpp does not let the weights of the chosen experts sum to 1, and it needs a shared expert. The
-rows of Q and K are put into llama's order for that (pairs of neighbours, where Qwen2 has halves of a head).
+Weights are copied byte for byte in their own format. Qwen2 becomes the architecture llama with biases. In
+llama.cpp's Qwen2-MoE the weights of the chosen experts do not sum to 1, and a shared expert is required. The rows of Q
+and K are put into llama's order for that (pairs of neighbours, where Qwen2 has halves of a head).
 
 What a twin does not model: trained experts differ, and trained routers prefer experts by meaning. Its experts are
 equal, so which one is chosen changes only the weights that are read.

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 DENSE, SINGLE = "dense", "single"
 """Roles: the dense model, and the MoE with one expert; with 2 copies side by side, `dense2`. A target's name may have
-something before its role, which tells families apart: `qwen_dense`."""
+something before its role, which tells families apart, such as qwen_dense."""
 _ROLE = re.compile(r"(?P<family>.*?)(?P<role>dense\d*|single|moe_.*)", re.DOTALL)
 
 Key = tuple[str, str | None, str, int | None]
