@@ -98,7 +98,8 @@ def read(cells: Mapping[str, str]) -> TwinRow:
 
 
 def answer(rows: Sequence[TwinRow] | None = None) -> list[Text]:
-    """A sentence for each dense model: what routing alone does where a verification reads most experts."""
+    """A sentence for each dense model: what a choice of experts does where a verification reads most of them, beside
+    the MoE with one expert, whose code is the same."""
     found: list[Text] = []
     every = measured() if rows is None else rows
     for device, part in dict.fromkeys((it.device, it.part) for it in every):
@@ -108,29 +109,33 @@ def answer(rows: Sequence[TwinRow] | None = None) -> list[Text]:
             continue
         most = max(routed, key=lambda it: it.reads)
         like = [it for it in here if (it.drafts, it.gamma) == (most.drafts, most.gamma)]
-        single = next((it for it in like if (it.target, it.base) == ("single", "dense")), None)
-        alone = next((it for it in like if (it.target, it.base) == (most.target, "single")), most)
+        alone = next((it for it in like if (it.target, it.base) == (most.target, "single")), None)
+        if alone is None:  # without that control it may be the engine's code
+            continue
         effect = "less" if below(alone.ratio, 1) else "more" if above(alone.ratio, 1) else "same"
         said = Message(
             "documents.twin",
             effect=Message(f"documents.twin.{effect}"),
-            model=most.model.rpartition("/")[2],
-            experts=most.experts,
-            ratio=quoted(most.ratio),
-            gamma=most.gamma,
-            reads=most.reads,
-            predicted="" if most.predicted is None else Message("documents.twin.predicted", predicted=most.predicted),
-            single="" if single is None else Message("documents.twin.single", ratio=quoted(single.ratio)),
+            model=alone.model.rpartition("/")[2],
+            experts=alone.experts,
+            ratio=quoted(alone.ratio),
+            gamma=alone.gamma,
+            reads=alone.reads,
+            predicted=""
+            if alone.predicted is None
+            else Message("documents.twin.predicted", measured=quoted(alone.per_step), predicted=alone.predicted),
             device=device,
         )
-        found.append(Text(said, row=f"twin-{most.id}", at="page" if found else "everywhere"))
+        found.append(Text(said, row=f"twin-{alone.id}", at="page" if found else "everywhere"))
     return found
 
 
 def section() -> list[Section]:
-    """The figure, what it leaves out, the rows, and how to repeat it."""
+    """The figure, what it leaves out, the rows, and how to repeat it; nothing before there are rows."""
+    if not measured():
+        return []
     limits = Text(Message("documents.twin.limits"), at="page")
-    shown = [Chart(figure), Tabled(table())] if measured() else []
+    shown = [Chart(figure), Tabled(table())]
     command = Command(["specmeter", "study", "run", "moe-twin"])
     return [
         Section("twin", [*answer()[1:], limits, *shown, Text(Message("documents.twin.repeat"), at="page"), command])

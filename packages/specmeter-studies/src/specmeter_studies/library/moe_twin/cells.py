@@ -104,7 +104,7 @@ class Cell:
 
     @property
     def union(self) -> float | None:
-        return union_of(self.model, self.tokens)
+        return union_of_steps(self.model, self.tokens, self.line.gamma)
 
     @property
     def reads(self) -> float | None:
@@ -253,6 +253,16 @@ def over_blocks(logs: Blocks, looks: int = 1) -> Estimate | None:
     return found if found.low is None else simultaneous(found, looks)
 
 
+def union_of_steps(model: ModelUsed, tokens: float, gamma: int | None) -> float | None:
+    """The same over steps of so many tokens on average, each with a whole draft or none: n-grams that are not found
+    draft nothing. U bends, so at the mean length it would be too large."""
+    if not gamma or tokens > gamma + 1:
+        return union_of(model, tokens)
+    long, short = union_of(model, gamma + 1.0), union_of(model, 1.0)
+    share = (tokens - 1) / gamma
+    return None if long is None or short is None else share * long + (1 - share) * short
+
+
 def union_of(model: ModelUsed, tokens: float) -> float | None:
     """Different experts of a layer that this many consecutive tokens of the outputs chose, a line between counts."""
     if not routed(model):
@@ -269,7 +279,9 @@ def union_of(model: ModelUsed, tokens: float) -> float | None:
 
 
 def predicted(model: ModelUsed, base: ArmResult, others: Sequence[ArmResult]) -> float | None:
-    """Speed of a twin's step over that of the base's, from the base's stored predictions; `others` are its arms."""
+    """Speed of a twin's step over that of the base's, from the base's stored predictions; `others` are its arms.
+
+    Computed after the run, from the union of its outputs; no time of the twin is in it."""
     stored = base.prediction
     share = of_forward(others)
     if stored is None or stored.speedup is None or share is None or not model.bytes_per_token:
@@ -277,7 +289,7 @@ def predicted(model: ModelUsed, base: ArmResult, others: Sequence[ArmResult]) ->
     tau, drafted = _number(stored.inputs.get("tau")), _number(stored.inputs.get("drafted"))
     if tau is None or drafted is None:
         return None
-    union = union_of(model, 1 + drafted)
+    union = union_of_steps(model, 1 + drafted, base.gamma)
     if union is None:
         return None
     step = tau / stored.speedup.point

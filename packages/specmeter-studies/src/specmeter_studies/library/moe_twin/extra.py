@@ -101,7 +101,7 @@ def _alike(found: Sequence[Cell]) -> Found:
     kept = standing(found)
     if not kept:
         return "cannot tell", NO_CELL
-    ratios = [it.ratio for it in kept if it.ratio is not None]
+    ratios = [it.per_step for it in kept if it.per_step is not None]
     inside = sum(above(it, 1 - NEAR) and below(it, 1 + NEAR) for it in ratios)
     wide = [_among(it, len(ratios)) for it in ratios]
     outside = sum(below(it, 1 - NEAR) or above(it, 1 + NEAR) for it in wide)
@@ -126,8 +126,8 @@ def falls_at_equal_size(data: StudyData) -> Found:
 
 
 def _falls(data: StudyData, alike: Callable[[Cell], object]) -> Found:
-    """By slopes of ln(speedup) against ln(union) within cells that are alike, block by block: whether the speedup falls
-    by more than `LEAST` where the union doubles."""
+    """By slopes of ln(speedup) against ln(union) within cells that are alike, block by block, at equal tokens per step:
+    whether the speedup falls by more than `LEAST` where the union doubles."""
     slopes: list[tuple[str, Estimate]] = []
     known = [it for it in standing(cells(data)) if it.model.experts_used == 1 and it.reads is not None]
     for part in dict.fromkeys(it.part for it in known):
@@ -137,14 +137,15 @@ def _falls(data: StudyData, alike: Callable[[Cell], object]) -> Found:
                 groups.setdefault(alike(it), []).append(it)
         several_of = [it for it in groups.values() if len(it) > 1]
         here = [it for group in several_of for it in group]
-        blocks = set[int].intersection(*(set(it.speedup_logs) for it in here)) if here else set[int]()
+        blocks = set[int].intersection(*(set(it.step_logs) for it in here)) if here else set[int]()
         doubled = {it: slope * math.log(2) for it in sorted(blocks) if (slope := _slope(several_of, it)) is not None}
         if here and (found := over_blocks(doubled, here[0].line.looks)) is not None and found.low is not None:
             slopes.append((part, found))
     if not slopes:
         return "cannot tell", Message("moe-twin.one_union")
     told = [Message("moe-twin.slope", part=part, twice=quoted(it, "x")) for part, it in slopes]
-    falling, flat = (sum(side(it, 1 - LEAST) for _, it in slopes) for side in (below, above))
+    falling = sum(below(it, 1 - LEAST) for _, it in slopes)
+    flat = sum(above(_among(it, len(slopes)), 1 - LEAST) for _, it in slopes)
     return decided(supported=falling == len(slopes), contradicted=flat > 0), Message("moe-twin.slopes", parts=told)
 
 
@@ -153,7 +154,7 @@ def _slope(groups: Sequence[Sequence[Cell]], block: int) -> float | None:
     across = along = 0.0
     for group in groups:
         x = np.array([math.log(it.reads or 1.0) for it in group])
-        y = np.array([it.speedup_logs[block] for it in group])
+        y = np.array([it.step_logs[block] for it in group])
         across += float(((x - x.mean()) * (y - y.mean())).sum())
         along += float(((x - x.mean()) ** 2).sum())
     return across / along if along > 1e-4 else None
@@ -247,8 +248,9 @@ def _reaches(data: StudyData) -> Iterator[Message]:
 
 
 def rescued(data: StudyData) -> Found:
-    """Whether all twins lose even if every draft token were accepted."""
-    known = [(it, it.full) for it in standing(cells(data)) if it.routed]
+    """Whether all twins lose even if drafts cost nothing and every draft token were accepted: whether a verification of
+    n tokens takes as long as n single tokens. Drafts of a model have costs of their own and are left out."""
+    known = [(it, it.full) for it in standing(cells(data)) if it.routed and it.line.draft is None]
     full = [(it, of) for it, of in known if of is not None]
     if not full:
         return "cannot tell", NO_CELL
@@ -349,7 +351,8 @@ def _ordered(found: Sequence[Cell]) -> list[Cell]:
 
 
 def _shown(found: Sequence[Cell]) -> Message:
-    return several((Message("study.row", name=it.name, number=quoted(it.ratio, "x")) for it in _ordered(found)), _SHOWN)
+    told = (Message("study.row", name=it.name, number=quoted(it.per_step, "x")) for it in _ordered(found))
+    return several(told, _SHOWN)
 
 
 def _speedups(found: Sequence[Cell]) -> Message:
