@@ -146,16 +146,20 @@ def peek(reference: str, *, base_dir: Path = Path(), offline: bool = False) -> t
 
     Raises `ModelError` when the reference is malformed or names nothing that exists.
     """
-    from specmeter.models import bench, hub, requantize, twin
+    from specmeter.models import bench, hub
     from specmeter.models.gguf import part_paths
 
     origin = origin_of(reference)
     if origin == "twin":
+        from specmeter.models import twin
+
         wanted = twin.parse(reference)
         if not peek(wanted.parent, base_dir=base_dir, offline=offline)[1]:
             return None, False
         return twin.peek(wanted, locate(wanted.parent, base_dir=base_dir, fetching=OFFLINE))
     if origin == "quant":
+        from specmeter.models import requantize
+
         spec = requantize.parse(reference)
         if not peek(spec.parent, base_dir=base_dir, offline=offline)[1]:
             return None, False
@@ -180,14 +184,18 @@ def locate(reference: str, *, base_dir: Path, name: str = "", fetching: Fetching
 
     Its progress is told by `name`, or else by the reference. Raises `ModelError` as `resolve` does.
     """
-    from specmeter.models import bench, hub, requantize, twin
+    from specmeter.models import bench, hub
 
     origin, progress = origin_of(reference), fetching.progress_of(name or reference)
     if origin == "twin":
+        from specmeter.models import twin
+
         wanted = twin.parse(reference)
         parent = locate(wanted.parent, base_dir=base_dir, name=name, fetching=fetching)
         return twin.build(wanted, parent, progress=progress)
     if origin == "quant":
+        from specmeter.models import requantize
+
         spec = requantize.parse(reference)
         parent = locate(spec.parent, base_dir=base_dir, name=name, fetching=fetching)
         return requantize.make(parent, spec.kind, progress, again=True).path

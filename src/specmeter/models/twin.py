@@ -46,12 +46,8 @@ VERSION = 1
 """Of everything here and in `routers` that decides a byte of the result; part of the name in the cache."""
 MAX_COPIES = 16
 
-_REFERENCE = re.compile(
-    r"twin:(?:(?P<experts>[0-9]{1,4})x(?P<active>[0-9]{1,4})|dense(?P<copies>[0-9]{1,2}))"
-    r"(?:\?router=(?P<router>[^:]*))?:(?P<parent>.+)",
-    re.DOTALL,
-)
-_FORM = re.compile(r"(?:(?P<experts>[0-9]{1,4})x(?P<active>[0-9]{1,4})|dense(?P<copies>[0-9]{1,2}))")
+_FORM = re.compile(r"(?P<experts>[0-9]{1,4})x(?P<active>[0-9]{1,4})|dense(?P<copies>[0-9]{1,2})")
+_REFERENCE = re.compile(rf"twin:(?P<form>{_FORM.pattern})(?:\?router=(?P<router>[^:]*))?:(?P<parent>.+)", re.DOTALL)
 
 _ARCHITECTURES = {"llama": "llama", "qwen2": "llama", "qwen3": "qwen3moe"}
 """Architecture of the dense model -> that of its twin."""
@@ -101,8 +97,7 @@ def parse(reference: str) -> TwinSpec:
             f"{reference[:300]!r} is not a twin",
             fix="write twin:16x2:MODEL (16 experts, 2 active) or twin:dense2:MODEL",
         )
-    form = reference.removeprefix(PREFIX).partition(":")[0].partition("?")[0]
-    return of(match["parent"], form, match["router"] or RANDOM)
+    return of(match["parent"], match["form"], match["router"] or RANDOM)
 
 
 def of(parent: str, form: str, router: str = RANDOM) -> TwinSpec:

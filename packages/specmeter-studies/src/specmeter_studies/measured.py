@@ -56,7 +56,8 @@ def from_run(
         models = {model.name: model for model in report.models}
         memory = tuple((part, price) for price in arm_prices(report.arms, models, store.sessions()))
         unions = {routing.target: routing.union for routing in store.routing()}
-        answers = tuple(_answers(store, prompt_names(rows.prompts), part))
+        twins = any(model.header is not None and model.header.twin is not None for model in report.models)
+        answers = tuple(_answers(store, prompt_names(rows.prompts), part)) if twins else ()
         on_gpu = any((session.layers_offloaded or (0, 0))[0] > 0 for session in store.sessions())
     applied = tuple(experiment.get("applied", ()))
     simulated = any(model.simulated for model in report.models)

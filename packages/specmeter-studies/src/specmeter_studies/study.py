@@ -304,7 +304,7 @@ class StudyData:
     places: tuple[DraftPlace, ...] = ()
     """Of arms with a draft model, where that is known."""
     answers: tuple[Answered, ...] = ()
-    """What baselines answered first to each prompt."""
+    """What baselines answered first to each prompt, where twins were measured."""
     memory: tuple[tuple[str, MemoryPrice], ...] = ()
     """(part, what the draft of an arm takes) for every arm with a draft model."""
     hosts: tuple[Host, ...] = ()

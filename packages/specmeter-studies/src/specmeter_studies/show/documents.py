@@ -26,6 +26,7 @@ from specmeter_studies.rungs import percent_change
 from specmeter_studies.show import found_since, twin
 from specmeter_studies.show.document import published_findings
 from specmeter_studies.show.figures import drawn
+from specmeter_studies.show.tables import rows_of_data
 from specmeter_studies.study import Axis, ClaimRuling, Point, StudyFigure
 from specmeter_studies.telling import quoted
 
@@ -445,7 +446,7 @@ def _numbers(said: Message) -> Iterator[str]:
 def _rows() -> Iterator[Table]:
     """The rows of data that numbers of the page link to."""
     logs = [it for it in tables.cells(_LOGS) if it["steps"]]
-    yield _data(
+    yield rows_of_data(
         "rows_logs",
         logs,
         [f"log-{it['source_place']}" for it in logs],
@@ -463,17 +464,17 @@ def _rows() -> Iterator[Table]:
         ),
     )
     printed = ("source_place", "decode_rate", "rate_window", "baseline_rate", "predicted_n", "prompt_n", "wall_ms")
-    yield _data("rows_run", [_printed()], ["run"], printed)
+    yield rows_of_data("rows_run", [_printed()], ["run"], printed)
     matrix_rows = [it for it in tables.cells("rtx3090-aug/matrix.csv") if it["run"] == BLOCKED[0]]
     names = [it["label"].partition(", ")[0] for it in matrix_rows]
-    yield _data(
+    yield rows_of_data(
         "rows_matrix",
         matrix_rows,
         [f"matrix-{it}" for it in names],
         ("source_place", "decode_rate", "baseline_rate", "change_percent", "ci_low", "ci_high", "drafted", "accepted"),
     )
     timers = tables.cells("rtx3090-aug/checkpoints.csv")
-    yield _data(
+    yield rows_of_data(
         "rows_timers",
         timers,
         [f"timed-{place}" for place in range(len(timers))],
@@ -489,16 +490,8 @@ def _rows() -> Iterator[Table]:
         ),
     )
     if own := _own_rows():
-        yield _data("rows_bench", own, [f"bench-{it['id']}" for it in own], tuple(own[0])[1:])
+        yield rows_of_data("rows_bench", own, [f"bench-{it['id']}" for it in own], tuple(own[0])[1:])
     yield from twin.source()
-
-
-def _data(name: str, rows: Sequence[Mapping[str, str]], ids: Sequence[str], columns: Sequence[str]) -> Table:
-    headings = tuple(Column(f"source_{it}", title=it) for it in columns)
-    made = [
-        Row(tuple(Cell(it[key] or "-") for key in columns), id=key_of) for it, key_of in zip(rows, ids, strict=True)
-    ]
-    return _table(name, headings, made)
 
 
 def _as_data(claims: Sequence[tuple[str, ClaimRuling]]) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from specmeter.audit import published as tables
@@ -10,6 +10,7 @@ from specmeter.messages import Message
 from specmeter.show.report import Block, Tabled, Text
 from specmeter.show.table import Cell, Column, Row, Table
 from specmeter_studies.library.rtx3090_38 import extra as second
+from specmeter_studies.show.tables import rows_of_data
 from specmeter_studies.telling import quoted
 
 if TYPE_CHECKING:
@@ -42,11 +43,13 @@ def blocks(data: StudyData) -> list[Block]:
 def rows() -> Iterator[Table]:
     """The rows of data that numbers link to."""
     arms = tables.cells(_FILES["second"])
-    yield _data("rows_second", arms, [_id(it["run"], it["label"].partition(", ")[0]) for it in arms], _ARM_COLUMNS)
+    yield rows_of_data(
+        "rows_second", arms, [_id(it["run"], it["label"].partition(", ")[0]) for it in arms], _ARM_COLUMNS
+    )
     steps = tables.cells(_FILES["step"])
-    yield _data("rows_second_steps", steps, [f"step-{it['label']}" for it in steps], _STEP_COLUMNS)
+    yield rows_of_data("rows_second_steps", steps, [f"step-{it['label']}" for it in steps], _STEP_COLUMNS)
     facts = [it for name in _FACTS for it in tables.cells(name)]
-    yield _data("rows_second_facts", facts, [f"fact-{it['key']}" for it in facts], _FACT_COLUMNS)
+    yield rows_of_data("rows_second_facts", facts, [f"fact-{it['key']}" for it in facts], _FACT_COLUMNS)
 
 
 def _found(data: StudyData) -> Table:
@@ -106,12 +109,3 @@ def _row_of(it: second.InStudy) -> str:
 
 def _id(run: str, config: str) -> str:
     return f"second-{run}-{config}"
-
-
-def _data(name: str, found: Sequence[Mapping[str, str]], ids: Sequence[str], columns: Sequence[str]) -> Table:
-    return Table(
-        name,
-        tuple(Column(f"source_{it}", title=it) for it in columns),
-        [Row(tuple(Cell(it[key] or "-") for key in columns), id=key_of) for it, key_of in zip(found, ids, strict=True)],
-        Message(f"documents.table.{name}"),
-    )

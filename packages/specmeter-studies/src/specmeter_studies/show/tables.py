@@ -14,7 +14,7 @@ from specmeter_studies.show.figures import slug, verdict_word
 from specmeter_studies.study import citing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from specmeter.record import Standing
     from specmeter_studies.show.figures import Origin
@@ -48,6 +48,15 @@ def document_table(table: StudyTable, origin: Origin, name: str = "") -> Table:
     if told:
         columns = (*columns, Column("verdict"))
     return Table(name or slug(table.key), columns, rows, table.title, table.about or "", told_over=True)
+
+
+def rows_of_data(name: str, rows: Sequence[Mapping[str, str]], ids: Sequence[str], columns: Sequence[str]) -> Table:
+    """Rows of a file as they are, for numbers of the page of all documents to link to."""
+    headings = tuple(Column(f"source_{it}", title=it) for it in columns)
+    found = [
+        Row(tuple(Cell(it[key] or "-") for key in columns), id=key_of) for it, key_of in zip(rows, ids, strict=True)
+    ]
+    return Table(name, headings, found, Message(f"documents.table.{name}"))
 
 
 def configurations(data: StudyData) -> Table:

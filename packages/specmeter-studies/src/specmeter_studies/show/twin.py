@@ -20,6 +20,7 @@ from specmeter.show.figure import Figure
 from specmeter.show.report import Chart, Command, Section, Tabled, Text
 from specmeter.show.table import Cell, Column, Kind, Row, Table, estimate_cell
 from specmeter_studies.show.figures import drawn
+from specmeter_studies.show.tables import rows_of_data
 from specmeter_studies.study import Axis, Point, StudyFigure
 from specmeter_studies.telling import quoted
 
@@ -217,6 +218,4 @@ def source() -> list[Table]:
     rows = _cells()
     if not rows:
         return []
-    columns = tuple(Column(f"source_{it}", title=it) for it in FIELDS[1:])
-    made = [Row(tuple(Cell(it[key] or "-") for key in FIELDS[1:]), id=f"twin-{it['id']}") for it in rows]
-    return [Table("rows_twin", columns, made, Message("documents.table.rows_twin"))]
+    return [rows_of_data("rows_twin", rows, [f"twin-{it['id']}" for it in rows], FIELDS[1:])]
