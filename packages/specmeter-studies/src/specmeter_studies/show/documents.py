@@ -6,11 +6,9 @@ specmeter's own (`library/bench.csv`, made by `scripts/bench_rows.py`), and each
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from importlib import resources
+from functools import partial
 from statistics import fmean
 
 import specmeter_studies as studies
@@ -26,7 +24,7 @@ from specmeter_studies.rungs import percent_change
 from specmeter_studies.show import found_since, twin
 from specmeter_studies.show.document import published_findings
 from specmeter_studies.show.figures import drawn
-from specmeter_studies.show.tables import rows_of_data
+from specmeter_studies.show.tables import own_rows, rows_of_data
 from specmeter_studies.study import Axis, ClaimRuling, Point, StudyFigure
 from specmeter_studies.telling import quoted
 
@@ -58,15 +56,9 @@ class Measured(Record):
     """Distinct experts that one token and a verification of gamma + 1 tokens choose in a layer; None: dense."""
 
 
-@cache
-def _own_rows() -> tuple[Mapping[str, str], ...]:
-    text = (resources.files("specmeter_studies.library") / "bench.csv").read_text(encoding="utf-8")
-    return tuple(csv.DictReader(text.splitlines()))
-
-
 def measured() -> list[Measured]:
     """What specmeter measured itself."""
-    return [_measured(it) for it in _own_rows()]
+    return [_measured(it) for it in own_rows("bench.csv")]
 
 
 def _measured(cells: Mapping[str, str]) -> Measured:
@@ -489,7 +481,7 @@ def _rows() -> Iterator[Table]:
             "restore_draft_s",
         ),
     )
-    if own := _own_rows():
+    if own := own_rows("bench.csv"):
         yield rows_of_data("rows_bench", own, [f"bench-{it['id']}" for it in own], tuple(own[0])[1:])
     yield from twin.source()
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
+from functools import cache
+from importlib import resources
 from typing import TYPE_CHECKING
 
 from specmeter.messages import Message
@@ -48,6 +51,13 @@ def document_table(table: StudyTable, origin: Origin, name: str = "") -> Table:
     if told:
         columns = (*columns, Column("verdict"))
     return Table(name or slug(table.key), columns, rows, table.title, table.about or "", told_over=True)
+
+
+@cache
+def own_rows(file: str) -> tuple[Mapping[str, str], ...]:
+    """Rows of `library/FILE`: what specmeter measured itself, for the page of all documents."""
+    text = (resources.files("specmeter_studies.library") / file).read_text(encoding="utf-8")
+    return tuple(csv.DictReader(text.splitlines()))
 
 
 def rows_of_data(name: str, rows: Sequence[Mapping[str, str]], ids: Sequence[str], columns: Sequence[str]) -> Table:

@@ -6,11 +6,8 @@ page links to its row.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
-from importlib import resources
 from typing import Any
 
 from specmeter.messages import Message
@@ -20,7 +17,7 @@ from specmeter.show.figure import Figure
 from specmeter.show.report import Chart, Command, Section, Tabled, Text
 from specmeter.show.table import Cell, Column, Kind, Row, Table, estimate_cell
 from specmeter_studies.show.figures import drawn
-from specmeter_studies.show.tables import rows_of_data
+from specmeter_studies.show.tables import own_rows, rows_of_data
 from specmeter_studies.study import Axis, Point, StudyFigure
 from specmeter_studies.telling import quoted
 
@@ -75,15 +72,9 @@ FIELDS = [
 """Columns of the file."""
 
 
-@cache
-def _cells() -> tuple[Mapping[str, str], ...]:
-    text = (resources.files("specmeter_studies.library") / "twin.csv").read_text(encoding="utf-8")
-    return tuple(csv.DictReader(text.splitlines()))
-
-
 def measured() -> list[TwinRow]:
     """The rows of the file."""
-    return [read(it) for it in _cells()]
+    return [read(it) for it in own_rows("twin.csv")]
 
 
 def read(cells: Mapping[str, str]) -> TwinRow:
@@ -215,7 +206,7 @@ def _linked(cell: Cell, row: TwinRow) -> Cell:
 
 def source() -> list[Table]:
     """The rows as they are in the file."""
-    rows = _cells()
+    rows = own_rows("twin.csv")
     if not rows:
         return []
     return [rows_of_data("rows_twin", rows, [f"twin-{it['id']}" for it in rows], FIELDS[1:])]

@@ -14,8 +14,8 @@ import numpy as np
 
 from specmeter.messages import Message
 from specmeter.numbers.crossing import reach
-from specmeter.numbers.estimates import above, below, between, exceeds, quotient, student_geometric
-from specmeter.numbers.stats import STUDENT, simultaneous
+from specmeter.numbers.estimates import above, below, exceeds, from_log, quotient
+from specmeter.numbers.stats import STUDENT, simultaneous, t_critical
 from specmeter_studies.library.moe_twin.cells import (
     DENSE,
     SINGLE,
@@ -24,6 +24,7 @@ from specmeter_studies.library.moe_twin.cells import (
     kernel_cells,
     over_blocks,
     role,
+    tokens_per_step,
     union_of,
 )
 from specmeter_studies.telling import decided, quoted, several
@@ -49,29 +50,46 @@ def standing(found: Sequence[Cell]) -> list[Cell]:
 
 
 def same_texts(data: StudyData) -> Found:
-    """Whether twins accept the same share of the same drafts as the dense model, within `NEAR`; a unit is a prompt."""
-    first: dict[tuple[str, str, str], PromptResult] = {}
-    for row in data.results:
-        first.setdefault((row.suite, row.config, row.prompt), row)
-    counts: dict[tuple[str, str], list[list[int]]] = {}
-    for cell in cells(data):
-        for suite, config, prompt in list(first) if cell.model.experts else ():
-            other = first.get((suite, cell.base.config, prompt))
-            if (suite, config) == (cell.part, cell.line.config) and other is not None:
-                sides = [[it.accepted or 0, it.drafted or 0] for it in (first[suite, config, prompt], other)]
-                counts.setdefault((suite, prompt), []).append([*sides[0], *sides[1]])
-    sums = [[sum(column) for column in zip(*rows, strict=True)] for rows in counts.values()]
-    logs = [math.log(mine / drafted / (dense / of)) for mine, drafted, dense, of in sums if mine and dense]
+    """Whether with the same drafts every twin generates as many tokens per step as its dense model, within `NEAR`."""
+    first: dict[tuple[str, str], dict[str, PromptResult]] = {}
+    for row in data.results:  # blocks repeat each other's outputs
+        first.setdefault((row.suite, row.config), {}).setdefault(row.prompt, row)
+    sides: dict[str, dict[str, tuple[list[PromptResult], list[PromptResult]]]] = {}
+    for cell in cells(data) if data.results else ():
+        mine, theirs = (first[cell.part, it.config] for it in (cell.line, cell.base))
+        for prompt in mine.keys() & theirs.keys() if cell.model.experts else ():
+            both = sides.setdefault(cell.line.target, {}).setdefault(prompt, ([], []))
+            both[0].append(mine[prompt])
+            both[1].append(theirs[prompt])
+    logs = {
+        target: [math.log(tokens_per_step(mine) / tokens_per_step(theirs)) for mine, theirs in prompts.values()]
+        for target, prompts in sides.items()
+    }
     if not logs:
         return "cannot tell", NO_CELL
-    mean = f"geometric mean of {len(logs)} prompts"
-    found = student_geometric(logs, "x", f"{mean}; Student t over prompts", alone=f"{mean}; no interval", of="prompts")
-    if found.low is None and len(logs) > 1:  # all prompts alike
-        found = between(found.point, found.point, found.point, "x", found.method, n=len(logs))
+    found = _by_prompts(logs, 0.95)
+    sure = _by_prompts(logs, 1 - 0.05 / len(logs))  # where any of them decides
     equal, of = equal_tokens(data, {it.name for it in data.models if it.experts})
-    told = Message("moe-twin.texts", ratio=quoted(found), prompts=len(logs), equal=equal, of=of)
-    inside = above(found, 1 - NEAR) and below(found, 1 + NEAR)
-    return decided(supported=inside, contradicted=below(found, 1 - NEAR) or above(found, 1 + NEAR)), told
+    shown = (Message("study.row", name=target, number=quoted(it, "x")) for target, it in found.items())
+    told = Message("moe-twin.texts", shown=several(shown, len(found)), equal=equal, of=of)
+    inside = all(above(it, 1 - NEAR) and below(it, 1 + NEAR) for it in found.values())
+    outside = any(below(it, 1 - NEAR) or above(it, 1 + NEAR) for it in sure.values())
+    return decided(supported=inside, contradicted=outside), told
+
+
+def _by_prompts(logs: Mapping[str, Sequence[float]], level: float) -> dict[str, Estimate]:
+    """Each twin's geometric mean over prompts: exactly 1 if no prompt differs, else by the deviation within twins that
+    differ, since a few prompts of one twin would say little."""
+    free = sum(len(it) - 1 for it in logs.values() if any(it))
+    sd = math.sqrt(sum(len(it) * float(np.var(it)) for it in logs.values()) / free) if free else 0.0
+    half = t_critical(free, level) * sd if free else None
+    how = f"geometric mean over prompts; Student t with {free} degrees of freedom, deviation pooled over twins"
+    found: dict[str, Estimate] = {}
+    for target, it in logs.items():
+        width = 0.0 if not any(it) else half and half / math.sqrt(len(it))
+        named = how if any(it) else "the same in all prompts"
+        found[target] = from_log(float(np.mean(it)), width, "x", named, n=len(it), of="prompts", level=level)
+    return found
 
 
 def equal_tokens(data: StudyData, twins: set[str]) -> tuple[int, int]:
@@ -171,7 +189,12 @@ def predicted_of_single(data: StudyData) -> Found:
 
 
 def _as_predicted(found: Sequence[Cell]) -> Found:
-    known = [(it, of) for it in standing(found) if (of := it.of_predicted) is not None and of.low is not None]
+    """Of cells where a loss of more than `NEAR` is predicted: elsewhere no effect at all would be as predicted."""
+    known = [
+        (it, of)
+        for it in standing(found)
+        if (of := it.of_predicted) is not None and of.low is not None and (it.predicted or 1) < 1 - NEAR
+    ]
     if not known:
         return "cannot tell", Message("moe-twin.no_prediction")
     inside = sum(above(of, 1 - NEAR) and below(of, 1 + NEAR) for _, of in known)
@@ -196,7 +219,8 @@ def _as_predicted(found: Sequence[Cell]) -> Found:
 
 
 def crosses(data: StudyData) -> Found:
-    """Whether some draft gains on the dense model and loses on its twin; contradicted if all that gain there gain."""
+    """Whether some draft gains on the dense model and loses on its twin; contradicted if each of them loses on the
+    dense model or gains on the twin."""
     known = [it for it in standing(cells(data)) if it.routed and it.line.speedup and it.base.speedup]
     gaining = [it for it in known if above(_among(it.base.speedup, len(known)), 1)]
     if not gaining:
@@ -211,7 +235,8 @@ def crosses(data: StudyData) -> Found:
         shown=_speedups(lost or gaining),
         reaches=[*_reaches(data)] or "-",
     )
-    return decided(supported=bool(lost), contradicted=len(kept) == len(gaining)), told
+    none = all(below(it.base.speedup, 1) or above(it.line.speedup, 1) for it in known)
+    return decided(supported=bool(lost), contradicted=none), told
 
 
 def _reaches(data: StudyData) -> Iterator[Message]:
