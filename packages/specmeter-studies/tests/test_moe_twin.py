@@ -195,7 +195,20 @@ def test_drafts_that_gain_on_one_side_only() -> None:
 def test_other_acceptance_breaks_the_control() -> None:
     lower = rulings(data(as_dense, accepted=dict.fromkeys(("single", "moe_8x1", "moe_16x1"), 0.6)))
     assert lower["same-texts"] == "contradicted"
-    assert lower["kernel"] == "supported"  # at equal tokens per step
+    assert lower["kernel"] == "cannot tell"  # steps differ by more than the model
+
+
+def test_one_twin_that_parts_is_enough_to_break_the_control() -> None:
+    """The others are exactly equal, which hides nothing of it."""
+    found = data(as_dense, accepted={"moe_8x1": 0.6})
+    assert rulings(found)["same-texts"] == "contradicted"
+    assert {it.line.target for it in cells(found) if it.stands} == {"single", "moe_16x1", "dense2"}
+
+
+def test_pairs_with_no_loss_predicted_support_no_prediction() -> None:
+    """Where next to nothing is predicted, no effect at all would be as predicted."""
+    small = tuple(it.model_copy(update={"expert_bytes": 0.001 if it.expert_bytes else None}) for it in MODELS)
+    assert rulings(data(as_dense, models=small))["predicted"] == "cannot tell"
 
 
 def test_routers_of_one_form_are_compared_alone() -> None:

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     Rows = Mapping[tuple[str, str], Sequence[PromptResult]]
     """Requests of each (part, configuration)."""
 
+NEAR = 0.05
+"""What `within 5 %` is."""
 DENSE, SINGLE = "dense", "single"
 """Roles: the dense model, and the MoE with one expert; with 2 copies side by side, `dense2`. A target's name may have
 something before its role, which tells families apart, such as qwen_dense."""
@@ -65,6 +67,8 @@ class Cell:
     """Block -> ln of the speedup alone."""
     tokens: float
     """n of a verification: 1 + draft tokens per step, counted."""
+    base_tokens: float
+    """The same of the base."""
     predicted: float | None
     """Of `per_step`; None where something of it was not stored."""
 
@@ -83,9 +87,19 @@ class Cell:
         return routed(self.model)
 
     @property
+    def same_steps(self) -> bool:
+        """Whether both drafted and generated as many tokens per step, within `NEAR`. Where texts part early they do
+        not, and steps differ by more than the model."""
+        if self.line.tau is None or self.base.tau is None:
+            return False
+        ratios = self.tokens / self.base_tokens, self.line.tau.point / self.base.tau.point
+        return all(1 / (1 + NEAR) <= it <= 1 + NEAR for it in ratios)
+
+    @property
     def stands(self) -> bool:
         """Whether a ruling may rest on it."""
-        return self.line.stands and self.base.stands and self.ratio is not None and self.ratio.low is not None
+        known = self.ratio is not None and self.ratio.low is not None
+        return known and self.line.stands and self.base.stands and self.same_steps
 
     @cached_property
     def ratio(self) -> Estimate | None:
@@ -183,6 +197,7 @@ def _cells(data: StudyData, base_of: Callable[[ModelUsed], str]) -> Iterator[Cel
             step_logs={it: mine[it].per_step - theirs[it].per_step for it in shared},
             speedup_logs={it: mine[it].speedup for it in shared},
             tokens=_tokens(rows.get((line.suite, line.config), ())),
+            base_tokens=_tokens(rows.get((base.suite, base.config), ())),
             predicted=predicted(model, base, predictable),
         )
 

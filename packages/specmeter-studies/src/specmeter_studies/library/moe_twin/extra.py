@@ -18,6 +18,7 @@ from specmeter.numbers.estimates import above, below, exceeds, from_log, quotien
 from specmeter.numbers.stats import STUDENT, simultaneous, t_critical
 from specmeter_studies.library.moe_twin.cells import (
     DENSE,
+    NEAR,
     SINGLE,
     Cell,
     cells,
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from specmeter.record import Estimate
     from specmeter_studies.study import ArmResult, Found, PromptResult, StudyData
 
-NEAR = 0.05
-"""What `within 5 %` is."""
 LEAST = 0.02
 """A speedup that falls by less than this where the union doubles does not fall for any practical purpose."""
 _SHOWN = 6
