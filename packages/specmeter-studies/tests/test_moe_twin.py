@@ -163,6 +163,7 @@ def test_a_cost_of_the_union_is_found_and_predicted() -> None:
     assert ruled["full-acceptance"] == "contradicted"  # drafts are free here, so all of them accepted always gain
     told = values(said(found, "same-texts"), "moe-twin.texts")
     assert (told["equal"], told["of"]) == (3 * len(PROMPTS) * 3, 3 * len(PROMPTS) * 3)
+    assert told["same"] == told["n"] == 4 * len(GAMMAS)
 
 
 def test_no_effect_is_not_found() -> None:
@@ -244,7 +245,7 @@ def test_the_fixed_share_is_that_of_the_line() -> None:
     assert of_forward(lines) == pytest.approx(FIXED)
     assert of_forward([]) is None
     bare = [it.model_copy(update={"prediction": None}) for it in lines]
-    assert predicted(MODELS[3], bare[0], bare) is None
+    assert predicted(MODELS[3], bare[0], bare, 3.0) is None
 
 
 def test_every_twin_has_its_dense_model() -> None:

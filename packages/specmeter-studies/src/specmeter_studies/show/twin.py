@@ -21,6 +21,8 @@ from specmeter_studies.show.tables import own_rows, rows_of_data
 from specmeter_studies.study import Axis, Point, StudyFigure
 from specmeter_studies.telling import quoted
 
+_LEAST_READS = 1.5
+"""Experts of a verification over those of a token, below which there is hardly a choice to speak of."""
 _ESTIMATES = ("ratio", "per_step", "speedup", "base_speedup", "full")
 
 
@@ -102,18 +104,25 @@ def answer(rows: Sequence[TwinRow] | None = None) -> list[Text]:
         if not free:  # without that control it may be the engine's code
             continue
         alone = max(free, key=lambda it: it.reads)
-        effect = "less" if below(alone.ratio, 1) else "more" if above(alone.ratio, 1) else "same"
+        if alone.reads < _LEAST_READS:
+            continue
+        effect = "less" if below(alone.per_step, 1) else "more" if above(alone.per_step, 1) else "same"
         said = Message(
             "documents.twin",
             effect=Message(f"documents.twin.{effect}"),
             model=alone.model.rpartition("/")[2],
             experts=alone.experts,
-            ratio=quoted(alone.ratio),
+            ratio=quoted(alone.per_step),
+            drafts=alone.drafts,
             gamma=alone.gamma,
             reads=alone.reads,
             predicted=""
             if alone.predicted is None
-            else Message("documents.twin.predicted", measured=quoted(alone.per_step), predicted=alone.predicted),
+            else Message("documents.twin.predicted", predicted=alone.predicted),
+            n=len(free),
+            lower=sum(below(it.per_step, 1) for it in free),
+            least=min(it.per_step.point for it in free),
+            most=max(it.per_step.point for it in free),
             device=device,
         )
         found.append(Text(said, row=f"twin-{alone.id}", at="page" if found else "everywhere"))

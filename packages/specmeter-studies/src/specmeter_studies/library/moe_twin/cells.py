@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     Rows = Mapping[tuple[str, str], Sequence[PromptResult]]
     """Requests of each (part, configuration)."""
 
-NEAR = 0.05
-"""What `within 5 %` is."""
+SAME = 0.01
+"""Tokens per step that differ by less are the same."""
 DENSE, SINGLE = "dense", "single"
 """Roles: the dense model, and the MoE with one expert; with 2 copies side by side, `dense2`. A target's name may have
 something before its role, which tells families apart, such as qwen_dense."""
@@ -88,12 +88,16 @@ class Cell:
 
     @property
     def same_steps(self) -> bool:
-        """Whether both drafted and generated as many tokens per step, within `NEAR`. Where texts part early they do
-        not, and steps differ by more than the model."""
-        if self.line.tau is None or self.base.tau is None:
-            return False
-        ratios = self.tokens / self.base_tokens, self.line.tau.point / self.base.tau.point
-        return all(1 / (1 + NEAR) <= it <= 1 + NEAR for it in ratios)
+        """Whether both drafted and generated as many tokens per step. Where texts part early they do not, and steps
+        differ by more than the model."""
+        return _alike(self.tokens, self.base_tokens) and self.steps is not None and _alike(self.steps, 1.0)
+
+    @property
+    def steps(self) -> float | None:
+        """Tokens generated per step over those of the base."""
+        if self.line.tau is None or self.base.tau is None or not self.base.tau.point:
+            return None
+        return self.line.tau.point / self.base.tau.point
 
     @property
     def stands(self) -> bool:
@@ -187,7 +191,8 @@ def _cells(data: StudyData, base_of: Callable[[ModelUsed], str]) -> Iterator[Cel
         shared = sorted(mine.keys() & theirs.keys())
         if not shared:
             continue
-        predictable = [it for (other, at), it in lines.items() if at == name and other[0] == key[0]]
+        # Steps of this way of drafting, whose numbers may be used.
+        predictable = [it for (other, at), it in lines.items() if at == name and other[:3] == key[:3] and it.stands]
         yield Cell(
             line=line,
             model=model,
@@ -198,7 +203,7 @@ def _cells(data: StudyData, base_of: Callable[[ModelUsed], str]) -> Iterator[Cel
             speedup_logs={it: mine[it].speedup for it in shared},
             tokens=_tokens(rows.get((line.suite, line.config), ())),
             base_tokens=_tokens(rows.get((base.suite, base.config), ())),
-            predicted=predicted(model, base, predictable),
+            predicted=predicted(model, base, predictable, _tokens(rows.get((base.suite, base.config), ()))),
         )
 
 
@@ -293,16 +298,17 @@ def union_of(model: ModelUsed, tokens: float) -> float | None:
 # --- what should be measured -----------------------------------------------------------------------------------------
 
 
-def predicted(model: ModelUsed, base: ArmResult, others: Sequence[ArmResult]) -> float | None:
+def predicted(model: ModelUsed, base: ArmResult, others: Sequence[ArmResult], tokens: float) -> float | None:
     """Speed of a twin's step over that of the base's, from the base's stored predictions; `others` are its arms.
 
-    Computed after the run, from the union of its outputs; no time of the twin is in it."""
+    Computed after the run, from the union of its outputs; no time of the twin is in it. None if the prediction expected
+    other drafts than the run's, of `tokens` per verification."""
     stored = base.prediction
     share = of_forward(others)
     if stored is None or stored.speedup is None or share is None or not model.bytes_per_token:
         return None
     tau, drafted = _number(stored.inputs.get("tau")), _number(stored.inputs.get("drafted"))
-    if tau is None or drafted is None:
+    if tau is None or drafted is None or not _alike(1 + drafted, tokens):
         return None
     union = union_of_steps(model, 1 + drafted, base.gamma)
     if union is None:
@@ -314,7 +320,7 @@ def predicted(model: ModelUsed, base: ArmResult, others: Sequence[ArmResult]) ->
 
 def of_forward(lines: Sequence[ArmResult]) -> float | None:
     """a: the share of a plain token that does not grow with the tokens of a forward, by a line through (1, 1) and the
-    verifications that predictions of these arms were made of; None without any."""
+    verifications that predictions of these arms were made of; None without any, and where nothing is shared."""
     points = {
         (drafted, verify)
         for it in lines
@@ -326,7 +332,11 @@ def of_forward(lines: Sequence[ArmResult]) -> float | None:
     if not points:
         return None
     slope = sum((verify - 1) * drafted for drafted, verify in points) / sum(drafted**2 for drafted, _ in points)
-    return min(1.0, max(0.0, 1 - slope))
+    return min(1.0, 1 - slope) if slope < 1 else None
+
+
+def _alike(one: float, other: float) -> bool:
+    return other / (1 + SAME) <= one <= other * (1 + SAME)
 
 
 def _number(given: object) -> float | None:

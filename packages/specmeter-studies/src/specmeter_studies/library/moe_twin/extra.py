@@ -14,26 +14,26 @@ import numpy as np
 
 from specmeter.messages import Message
 from specmeter.numbers.crossing import reach
-from specmeter.numbers.estimates import above, below, exceeds, from_log, quotient
-from specmeter.numbers.stats import STUDENT, simultaneous, t_critical
+from specmeter.numbers.estimates import above, below, exceeds, quotient
+from specmeter.numbers.stats import STUDENT, simultaneous
 from specmeter_studies.library.moe_twin.cells import (
     DENSE,
-    NEAR,
     SINGLE,
     Cell,
     cells,
     kernel_cells,
     over_blocks,
     role,
-    tokens_per_step,
     union_of,
 )
-from specmeter_studies.telling import decided, quoted, several
+from specmeter_studies.telling import by_counts, decided, quoted, several
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate
     from specmeter_studies.study import ArmResult, Found, PromptResult, StudyData
 
+NEAR = 0.05
+"""What `within 5 %` is."""
 LEAST = 0.02
 """A speedup that falls by less than this where the union doubles does not fall for any practical purpose."""
 _SHOWN = 6
@@ -49,46 +49,19 @@ def standing(found: Sequence[Cell]) -> list[Cell]:
 
 
 def same_texts(data: StudyData) -> Found:
-    """Whether with the same drafts every twin generates as many tokens per step as its dense model, within `NEAR`."""
-    first: dict[tuple[str, str], dict[str, PromptResult]] = {}
-    for row in data.results:  # blocks repeat each other's outputs
-        first.setdefault((row.suite, row.config), {}).setdefault(row.prompt, row)
-    sides: dict[str, dict[str, tuple[list[PromptResult], list[PromptResult]]]] = {}
-    for cell in cells(data) if data.results else ():
-        mine, theirs = (first[cell.part, it.config] for it in (cell.line, cell.base))
-        for prompt in mine.keys() & theirs.keys() if cell.model.experts else ():
-            both = sides.setdefault(cell.line.target, {}).setdefault(prompt, ([], []))
-            both[0].append(mine[prompt])
-            both[1].append(theirs[prompt])
-    logs = {
-        target: [math.log(tokens_per_step(mine) / tokens_per_step(theirs)) for mine, theirs in prompts.values()]
-        for target, prompts in sides.items()
-    }
-    if not logs:
+    """Whether with the same drafts every model made of the dense one generates as many tokens per step, within `NEAR`.
+
+    Greedy counts of these prompts: nothing about them is uncertain, and few prompts say nothing of others.
+    """
+    known = [(it, it.steps) for it in _ordered(cells(data)) if it.steps is not None]
+    if not known:
         return "cannot tell", NO_CELL
-    found = _by_prompts(logs, 0.95)
-    sure = _by_prompts(logs, 1 - 0.05 / len(logs))  # where any of them decides
+    apart = [(it, steps) for it, steps in known if not 1 - NEAR <= steps <= 1 + NEAR]
+    shown = [Message("moe-twin.apart", name=it.name, ratio=steps) for it, steps in apart]
     equal, of = equal_tokens(data, {it.name for it in data.models if it.experts})
-    shown = (Message("study.row", name=target, number=quoted(it, "x")) for target, it in found.items())
-    told = Message("moe-twin.texts", shown=several(shown, len(found)), equal=equal, of=of)
-    inside = all(above(it, 1 - NEAR) and below(it, 1 + NEAR) for it in found.values())
-    outside = any(below(it, 1 - NEAR) or above(it, 1 + NEAR) for it in sure.values())
-    return decided(supported=inside, contradicted=outside), told
-
-
-def _by_prompts(logs: Mapping[str, Sequence[float]], level: float) -> dict[str, Estimate]:
-    """Each twin's geometric mean over prompts: exactly 1 if no prompt differs, else by the deviation within twins that
-    differ, since a few prompts of one twin would say little."""
-    free = sum(len(it) - 1 for it in logs.values() if any(it))
-    sd = math.sqrt(sum(len(it) * float(np.var(it)) for it in logs.values()) / free) if free else 0.0
-    half = t_critical(free, level) * sd if free else None
-    how = f"geometric mean over prompts; Student t with {free} degrees of freedom, deviation pooled over twins"
-    found: dict[str, Estimate] = {}
-    for target, it in logs.items():
-        width = 0.0 if not any(it) else half and half / math.sqrt(len(it))
-        named = how if any(it) else "the same in all prompts"
-        found[target] = from_log(float(np.mean(it)), width, "x", named, n=len(it), of="prompts", level=level)
-    return found
+    same = sum(it.same_steps for it, _ in known)
+    told = Message("moe-twin.texts", same=same, n=len(known), apart=several(shown) if shown else "-", equal=equal, of=of)
+    return by_counts("contradicted" if apart else "supported", told)
 
 
 def equal_tokens(data: StudyData, twins: set[str]) -> tuple[int, int]:
@@ -130,7 +103,8 @@ def _alike(found: Sequence[Cell]) -> Found:
 
 
 def falls(data: StudyData) -> Found:
-    """Whether among twins with one active expert, at the same draft and length, the speedup falls as the union grows.
+    """Whether among twins that choose one expert of several, at the same draft and length, the speedup falls as the
+    union grows: the twin with a single expert differs from them by more than its union.
 
     Twins with more experts have larger files as well, of which a cache holds less.
     """
@@ -146,7 +120,7 @@ def _falls(data: StudyData, alike: Callable[[Cell], object]) -> Found:
     """By slopes of ln(speedup) against ln(union) within cells that are alike, block by block, at equal tokens per step:
     whether the speedup falls by more than `LEAST` where the union doubles."""
     slopes: list[tuple[str, Estimate]] = []
-    known = [it for it in standing(cells(data)) if it.model.experts_used == 1 and it.reads is not None]
+    known = [it for it in standing(cells(data)) if it.routed and it.model.experts_used == 1 and it.reads is not None]
     for part in dict.fromkeys(it.part for it in known):
         groups: dict[object, list[Cell]] = {}
         for it in known:
@@ -188,11 +162,13 @@ def predicted_of_single(data: StudyData) -> Found:
 
 
 def _as_predicted(found: Sequence[Cell]) -> Found:
-    """Of cells where a loss of more than `NEAR` is predicted: elsewhere no effect at all would be as predicted."""
+    """Of cells with a loss of more than `NEAR`, predicted or measured: elsewhere no effect at all would do as well."""
     known = [
         (it, of)
         for it in standing(found)
-        if (of := it.of_predicted) is not None and of.low is not None and (it.predicted or 1) < 1 - NEAR
+        if (of := it.of_predicted) is not None
+        and of.low is not None
+        and ((it.predicted or 1) < 1 - NEAR or below(it.per_step, 1 - NEAR))
     ]
     if not known:
         return "cannot tell", Message("moe-twin.no_prediction")
@@ -274,7 +250,7 @@ def _reaches(data: StudyData) -> Iterator[Message]:
 def rescued(data: StudyData) -> Found:
     """Whether all twins lose even if drafts cost nothing and every draft token were accepted: whether a verification of
     n tokens takes as long as n single tokens. Drafts of a model have costs of their own and are left out."""
-    known = [(it, it.full) for it in standing(cells(data)) if it.routed and it.line.draft is None]
+    known = [(it, it.full) for it in cells(data) if it.line.stands and it.routed and it.line.draft is None]
     full = [(it, of) for it, of in known if of is not None]
     if not full:
         return "cannot tell", NO_CELL
@@ -364,7 +340,7 @@ def curve(data: StudyData) -> list[Mapping[str, object]]:
     """Measured ratios with intervals, and predicted ones, by the union."""
     found: list[Mapping[str, object]] = []
     for it in _ordered(cells(data)):
-        if it.routed and it.reads is not None:
+        if it.routed and it.reads is not None and it.same_steps:
             found.append({**row(it), "y": it.per_step, "series": f"{it.line.target}: measured"})
             found.append({**row(it), "y": it.predicted, "series": f"{it.line.target}: predicted"})
     return found
