@@ -212,6 +212,31 @@ def test_pairs_with_no_loss_predicted_support_no_prediction() -> None:
     assert rulings(data(as_dense, models=small))["predicted"] == "cannot tell"
 
 
+@pytest.mark.parametrize(("kept", "ruling"), [(1.2, "supported"), (0.8, "contradicted"), (1.0, "cannot tell")])
+def test_clients_are_compared_block_by_block(kept: float, ruling: str) -> None:
+    """All arms drift by a third from block to block, which cancels."""
+    arms: list[ArmResult] = []
+    results: list[PromptResult] = []
+    for clients in (1, 8):
+        for name, gain in (("dense", 1.4), ("moe_16x1", 1.4 * (0.8 if clients == 1 else 0.8 * kept))):
+            for method, speed in (("none", 1.0), ("ngram-simple", gain)):
+                config = f"{name}/{method}/c{clients}"
+                plain = f"{name}/none/c{clients}" if method != "none" else None
+                arms.append(
+                    ArmResult(
+                        config=config, target=name, method=method, gamma=4, requests=8, verdict="valid",
+                        clients=clients, baseline=plain, speedup=estimate(speed) if plain else None,
+                    )
+                )  # fmt: skip
+                for block in range(BLOCKS):
+                    ms = 1000.0 / speed * (1 + block / 3) * (1 + 0.002 * math.sin(5 * block + len(config) + speed))
+                    results.append(row(config, name, block, "edit", ms, drafted=0, accepted=0))
+    made = StudyData(
+        study="moe-twin", origin="measured", title="made up", arms=tuple(arms), results=tuple(results), models=MODELS
+    )
+    assert rulings(made)["clients"] == ruling
+
+
 def test_routers_of_one_form_are_compared_alone() -> None:
     """16 experts twice: the union differs by the router. An effect of the file's size is none of the router."""
     near = model("moe_16x1_near", 16, 1).model_copy(update={"union": union(6, 1)})

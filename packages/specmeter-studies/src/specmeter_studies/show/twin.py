@@ -116,9 +116,7 @@ def answer(rows: Sequence[TwinRow] | None = None) -> list[Text]:
             drafts=alone.drafts,
             gamma=alone.gamma,
             reads=alone.reads,
-            predicted=""
-            if alone.predicted is None
-            else Message("documents.twin.predicted", predicted=alone.predicted),
+            predicted="" if alone.predicted is None else Message("documents.twin.predicted", predicted=alone.predicted),
             n=len(free),
             lower=sum(below(it.per_step, 1) for it in free),
             least=min(it.per_step.point for it in free),

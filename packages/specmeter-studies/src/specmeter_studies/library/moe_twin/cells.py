@@ -246,6 +246,39 @@ def _speeds(rows: Rows, line: ArmResult) -> dict[int, _Speed]:
     return found
 
 
+def at_loads(data: StudyData) -> dict[str, dict[int, Blocks]]:
+    """Twin -> clients -> block -> ln of its speedup over the dense model's, by the time per token of a client."""
+    rows = _rows(data)
+    lines = [it for it in data.whole if it.clients and it.stands and it.speculates]
+    dense = {(_key(it), it.clients): it for it in lines if role(it.target) == DENSE}
+    found: dict[str, dict[int, Blocks]] = {}
+    for it in lines:
+        other = dense.get((_key(it), it.clients))
+        if other is None or it is other:
+            continue
+        rates = [
+            _log_rates(rows.get((it.suite, config or ""), ()))
+            for config in (it.config, it.baseline, other.config, other.baseline)
+        ]
+        shared = sorted(set[int].intersection(*(set(rate) for rate in rates)))
+        if shared:
+            mine, plain, theirs, their_plain = rates
+            logs = {block: mine[block] - plain[block] - theirs[block] + their_plain[block] for block in shared}
+            found.setdefault(it.target, {})[it.clients or 0] = logs
+    return found
+
+
+def _log_rates(rows: Sequence[PromptResult]) -> dict[int, float]:
+    """Block -> ln of tokens per ms."""
+    blocks: dict[int, list[PromptResult]] = {}
+    for it in rows:
+        blocks.setdefault(it.repeat, []).append(it)
+    return {
+        block: math.log(sum((it.generated or 0) - 1 for it in here) / sum(it.decode_ms or 0.0 for it in here))
+        for block, here in blocks.items()
+    }
+
+
 def forwards(rows: Sequence[PromptResult]) -> float:
     """Forwards of the target in these requests."""
     return sum(((it.generated or 0) - 1) / it.tau for it in rows if it.tau)

@@ -14,12 +14,13 @@ import numpy as np
 
 from specmeter.messages import Message
 from specmeter.numbers.crossing import reach
-from specmeter.numbers.estimates import above, below, exceeds, quotient
+from specmeter.numbers.estimates import above, below
 from specmeter.numbers.stats import STUDENT, simultaneous
 from specmeter_studies.library.moe_twin.cells import (
     DENSE,
     SINGLE,
     Cell,
+    at_loads,
     cells,
     kernel_cells,
     over_blocks,
@@ -30,7 +31,7 @@ from specmeter_studies.telling import by_counts, decided, quoted, several
 
 if TYPE_CHECKING:
     from specmeter.record import Estimate
-    from specmeter_studies.study import ArmResult, Found, PromptResult, StudyData
+    from specmeter_studies.study import ArmResult, Found, StudyData
 
 NEAR = 0.05
 """What `within 5 %` is."""
@@ -60,7 +61,9 @@ def same_texts(data: StudyData) -> Found:
     shown = [Message("moe-twin.apart", name=it.name, ratio=steps) for it, steps in apart]
     equal, of = equal_tokens(data, {it.name for it in data.models if it.experts})
     same = sum(it.same_steps for it, _ in known)
-    told = Message("moe-twin.texts", same=same, n=len(known), apart=several(shown) if shown else "-", equal=equal, of=of)
+    told = Message(
+        "moe-twin.texts", same=same, n=len(known), apart=several(shown) if shown else "-", equal=equal, of=of
+    )
     return by_counts("contradicted" if apart else "supported", told)
 
 
@@ -270,39 +273,23 @@ def rescued(data: StudyData) -> Found:
 
 
 def clients(data: StudyData) -> Found:
-    """Whether with the most clients a twin keeps more of the dense model's speedup than with one."""
-    ratios = loads(data)
-    pairs = [(first, last) for _, curve in ratios if len(curve) > 1 for first, last in [(curve[0], curve[-1])]]
-    if not pairs:
+    """Whether with the most clients a twin keeps more of the dense model's speedup than with one, block by block."""
+    found = {target: sorted(curve.items()) for target, curve in at_loads(data).items() if len(curve) > 1}
+    if not found:
         return "cannot tell", Message("moe-twin.no_loads")
-    more = all(exceeds(last[1], first[1]) for first, last in pairs)
-    less = any(exceeds(first[1], last[1]) for first, last in pairs)
-    told = [
-        Message(
-            "moe-twin.load",
-            target=target,
-            numbers=[Message("moesd.at", number=quoted(it), clients=n) for n, it in numbers],
-        )
-        for target, numbers in ratios
-    ]
+    told: list[Message] = []
+    changes: list[Estimate] = []
+    for target, curve in found.items():
+        (_, first), (_, last) = curve[0], curve[-1]
+        change = over_blocks({block: last[block] - first[block] for block in first.keys() & last.keys()})
+        at = [(clients, it) for clients, logs in curve if (it := over_blocks(logs)) is not None]
+        numbers = [Message("moesd.at", number=quoted(it, "x"), clients=clients) for clients, it in at]
+        if change is not None:
+            changes.append(change)
+            told.append(Message("moe-twin.load", target=target, numbers=numbers, change=quoted(change, "x")))
+    more = bool(changes) and all(above(it, 1) for it in changes)
+    less = any(below(_among(it, len(changes)), 1) for it in changes)
     return decided(supported=more, contradicted=less), Message("moe-twin.loads", targets=told)
-
-
-def loads(data: StudyData) -> list[tuple[str, list[tuple[int, Estimate]]]]:
-    """Twin -> (clients, its speedup over the dense model's) with intervals that do not use the pairing of blocks."""
-    lines = [it for it in data.whole if it.clients and it.stands and it.speculates]
-    dense = {(_setting(it), it.clients): it.speedup for it in lines if role(it.target) == DENSE}
-    found: dict[str, list[tuple[int, Estimate]]] = {}
-    for it in lines:
-        other = dense.get((_setting(it), it.clients))
-        if role(it.target) != DENSE and it.speedup is not None and other is not None:
-            ratio = quotient(it.speedup, other, unit="x", method="ratio of two speedups")
-            found.setdefault(it.target, []).append((it.clients or 0, ratio))
-    return [(target, sorted(curve, key=lambda it: it[0])) for target, curve in found.items()]
-
-
-def _setting(line: ArmResult) -> object:
-    return line.suite, line.draft, line.method, line.gamma
 
 
 # --- rows of tables and figures ---------------------------------------------------------------------------------------
