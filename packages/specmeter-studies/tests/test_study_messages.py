@@ -55,7 +55,6 @@ def test_every_text_of_a_study_has_its_words() -> None:
 
 def test_every_message_is_said_somewhere() -> None:
     headings = {f"section.{it.name}" for it in report().sections} | {f"column.{it}" for it in report().filters}
-    headings |= {"section.twin"}  # of rows, where some were measured
     assert never_said(set(ENGLISH) - texts() - METHODS - headings, SOURCE) <= {"first runs, withdrawn"}
 
 
