@@ -357,4 +357,5 @@ def test_quick_variant_on_the_real_engine(tmp_path: Path) -> None:
     assert all(it.reads is not None and it.reads > 1 for it in made if it.routed)
     equal, of = equal_tokens(found, {it.name for it in found.models if it.experts})
     assert equal > 0.5 * of > 0
-    assert same_texts(found)[0] != "contradicted"
+    assert any(it.same_steps for it in made if it.routed)
+    assert same_texts(found)[0] != "cannot tell"
