@@ -208,10 +208,10 @@ def twin(
 ) -> None:
     """Make an MoE that computes what a dense model computes.
 
-    Each feed-forward network becomes copies of itself behind a router. So text and accepted drafts stay the same, and a
-    difference in speed is that of choosing experts and of the larger file. Prints how many experts 1, 2, 5, 9 and 17
-    consecutive tokens choose. With --dense no router is added: the copies stand side by side, and each token reads all
-    of them.
+    Each feed-forward network becomes copies of itself behind a router. Text and accepted drafts stay the same until two
+    texts part at a near tie. A difference in speed is that of choosing experts and of the larger file. Prints how many
+    experts 1, 2, 5, 9 and 17 consecutive tokens choose. With --dense no router is added: the copies stand side by side,
+    and each token reads all of them.
 
     Experiments name twins by twin:16x2:DENSE, and `specmeter run DENSE --twin 16x2` makes and measures both.
 

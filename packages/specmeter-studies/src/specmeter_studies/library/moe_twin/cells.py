@@ -90,7 +90,7 @@ class Cell:
     def same_steps(self) -> bool:
         """Whether both drafted and generated as many tokens per step. Where texts part early they do not, and steps
         differ by more than the model."""
-        return _alike(self.tokens, self.base_tokens) and self.steps is not None and _alike(self.steps, 1.0)
+        return _same(self.tokens, self.base_tokens) and self.steps is not None and _same(self.steps, 1.0)
 
     @property
     def steps(self) -> float | None:
@@ -193,6 +193,7 @@ def _cells(data: StudyData, base_of: Callable[[ModelUsed], str]) -> Iterator[Cel
             continue
         # Steps of this way of drafting, whose numbers may be used.
         predictable = [it for (other, at), it in lines.items() if at == name and other[:3] == key[:3] and it.stands]
+        base_tokens = _tokens(rows.get((base.suite, base.config), ()))
         yield Cell(
             line=line,
             model=model,
@@ -202,8 +203,8 @@ def _cells(data: StudyData, base_of: Callable[[ModelUsed], str]) -> Iterator[Cel
             step_logs={it: mine[it].per_step - theirs[it].per_step for it in shared},
             speedup_logs={it: mine[it].speedup for it in shared},
             tokens=_tokens(rows.get((line.suite, line.config), ())),
-            base_tokens=_tokens(rows.get((base.suite, base.config), ())),
-            predicted=predicted(model, base, predictable, _tokens(rows.get((base.suite, base.config), ()))),
+            base_tokens=base_tokens,
+            predicted=predicted(model, base, predictable, base_tokens),
         )
 
 
@@ -253,8 +254,7 @@ def at_loads(data: StudyData) -> dict[str, dict[int, Blocks]]:
     dense = {(_key(it), it.clients): it for it in lines if role(it.target) == DENSE}
     found: dict[str, dict[int, Blocks]] = {}
     for it in lines:
-        other = dense.get((_key(it), it.clients))
-        if other is None or it is other:
+        if (other := dense.get((_key(it), it.clients))) is None or other is it:
             continue
         rates = [
             _log_rates(rows.get((it.suite, config or ""), ()))
@@ -307,7 +307,7 @@ def over_blocks(logs: Blocks, looks: int = 1) -> Estimate | None:
 
 
 def union_of_steps(model: ModelUsed, tokens: float, gamma: int | None) -> float | None:
-    """The same over steps of so many tokens on average, each with a whole draft or none: n-grams that are not found
+    """`union_of` over steps of so many tokens on average, each with a whole draft or none: n-grams that are not found
     draft nothing. U bends, so at the mean length it would be too large."""
     if not gamma or tokens > gamma + 1:
         return union_of(model, tokens)
@@ -341,7 +341,7 @@ def predicted(model: ModelUsed, base: ArmResult, others: Sequence[ArmResult], to
     if stored is None or stored.speedup is None or share is None or not model.bytes_per_token:
         return None
     tau, drafted = _number(stored.inputs.get("tau")), _number(stored.inputs.get("drafted"))
-    if tau is None or drafted is None or not _alike(1 + drafted, tokens):
+    if tau is None or drafted is None or not _same(1 + drafted, tokens):
         return None
     union = union_of_steps(model, 1 + drafted, base.gamma)
     if union is None:
@@ -368,7 +368,7 @@ def of_forward(lines: Sequence[ArmResult]) -> float | None:
     return min(1.0, 1 - slope) if slope < 1 else None
 
 
-def _alike(one: float, other: float) -> bool:
+def _same(one: float, other: float) -> bool:
     return other / (1 + SAME) <= one <= other * (1 + SAME)
 
 
