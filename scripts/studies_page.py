@@ -52,11 +52,11 @@ def _study(name: str) -> str:
     data = study.published()
     printed = {} if data is None else {it.id: it for it in specmeter_studies.findings(name, data).claims}
     bench: dict[str, Any] = dict(TOLD["bench"][name])
-    run = bench.pop("run")
+    run, on = bench.pop("run"), bench.pop("on", "bench")
     if list(bench) != [claim.id for claim in study.form.claims]:
         raise ValueError(f"studies.toml: bench.{name} has other claims than its study.yaml, or another order")
     real: dict[str, Any] = dict(TOLD.get("real", {}).get(name, {}))
-    heads = ["claim", *(["numbers"] if printed else []), "bench", *(["real"] if real else [])]
+    heads = ["claim", *(["numbers"] if printed else []), on, *(["real"] if real else [])]
     rows: list[str] = []
     apart: list[str] = []
     for claim, said in bench.items():
@@ -66,7 +66,7 @@ def _study(name: str) -> str:
         if real and {ruling, real[claim]} == {"supported", "contradicted"}:
             apart.append(told)
     title = study.title if study.title.endswith("?") else f"{study.title}."
-    head = [f"### {name}\n\n{title} Bench: {run}.\n", "|".join(heads), "|".join("---" for _ in heads)]
+    head = [f"### {name}\n\n{title} {on.capitalize()}: {run}.\n", "|".join(heads), "|".join("---" for _ in heads)]
     return "\n".join([*head, *rows, "", *(_on_real(real, apart) if real else ())])
 
 

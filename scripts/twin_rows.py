@@ -2,7 +2,8 @@
 
     uv run python scripts/twin_rows.py NAME=STUDY-FOLDER ... > twin.csv    # in specmeter_studies/library
 
-NAME is what the page calls the machine. Only pairs on which a ruling may rest become rows.
+NAME is what the page calls the machine. Pairs whose numbers nothing doubts become rows; `counts` says which of them
+rulings use.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def rows(device: str, folder: StudyFolder) -> Iterator[Mapping[str, object]]:
     data = carrying(folder.data())
     began = folder.record().made_at
     for cell in (*cells(data), *kernel_cells(data)):
-        if cell.stands and cell.reads is not None:
+        if cell.line.stands and cell.base.stands and cell.ratio is not None and cell.reads is not None:
             yield _row(device, began, cell)
 
 
@@ -32,7 +33,7 @@ def _row(device: str, began: float, cell: Cell) -> Mapping[str, object]:
     line, base, model = cell.line, cell.base, cell.model
     acceptance = [None if it.acceptance is None else round(it.acceptance.point, 4) for it in (line, base)]
     return {
-        "id": slug(f"{device}-{line.suite}-{line.target}-{base.target}-{cell.method}-g{line.gamma}"),
+        "id": slug(f"{device}-{line.target}-{role(base.target)}-{cell.method}-g{line.gamma}"),
         "device": device,
         "part": line.suite,
         "model": cell.base_model.reference,
@@ -44,11 +45,12 @@ def _row(device: str, began: float, cell: Cell) -> Mapping[str, object]:
         "gamma": line.gamma,
         "experts": model.experts or 0,
         "used": model.experts_used or 0,
+        "counts": cell.stands,
         "union": round(cell.union or 0.0, 3),
         "reads": round(cell.reads or 0.0, 3),
         **_ends("ratio", cell.ratio),
         **_ends("per_step", cell.per_step),
-        "predicted": "" if cell.predicted is None else round(cell.predicted, 4),
+        "predicted": "" if cell.foretold is None else round(cell.foretold, 4),
         **_ends("speedup", line.speedup),
         **_ends("base_speedup", base.speedup),
         **_ends("full", cell.full),

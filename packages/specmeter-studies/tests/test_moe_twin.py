@@ -305,6 +305,7 @@ def twin_row(target: str, base: str, experts: int, ratio: float, reads: float = 
         gamma=16,
         experts=experts,
         used=1,
+        counts=True,
         union=reads,
         reads=reads,
         ratio=found,
@@ -340,7 +341,8 @@ def test_the_page_of_all_documents_says_what_routing_alone_does(alone: float, ef
 def test_rows_of_the_page_are_those_of_the_file() -> None:
     ids = [it.id for it in measured()]
     assert len(set(ids)) == len(ids)
-    assert all(it.ratio.low is not None and it.verdict == "valid" for it in measured())
+    assert all(it.verdict == "valid" for it in measured())
+    assert all(it.ratio.low is not None for it in measured() if it.counts)
 
 
 @pytest.mark.slow

@@ -46,8 +46,10 @@ class TwinRow(Record):
     gamma: int
     experts: int
     used: int
+    counts: bool
+    """Whether both sides draft and generate as many tokens per step within 1%; only then rulings and sentences use it."""
     union: float
-    """Different experts of a layer that a verification reads."""
+    """Different experts of a layer that a verification reads, if drafts are whole or none: at least so many."""
     reads: float
     """The same over those of one token."""
     ratio: Estimate
@@ -94,13 +96,14 @@ def read(cells: Mapping[str, str]) -> TwinRow:
 def answer(rows: Sequence[TwinRow] | None = None) -> list[Text]:
     """A sentence for each dense model: what a choice of experts does where a verification reads most of them, beside
     the MoE with one expert, whose code is the same. By n-grams if there are any: the time of a draft model dilutes it.
+    The pairs share the times of that MoE, so those beside the dense model are told as well.
     """
     found: list[Text] = []
-    every = measured() if rows is None else rows
+    every = _counting(rows)
     for device, part in dict.fromkeys((it.device, it.part) for it in every):
-        here = [it for it in every if (it.device, it.part, it.base) == (device, part, "single")]
-        routed = [it for it in here if it.experts > it.used == 1]
-        free = [it for it in routed if it.drafts.startswith("ngram")] or routed
+        routed = [it for it in every if (it.device, it.part) == (device, part) and it.experts > it.used == 1]
+        both = [it for it in routed if it.drafts.startswith("ngram")] or routed
+        free = [it for it in both if it.base == "single"]
         if not free:  # without that control it may be the engine's code
             continue
         alone = max(free, key=lambda it: it.reads)
@@ -116,49 +119,58 @@ def answer(rows: Sequence[TwinRow] | None = None) -> list[Text]:
             drafts=alone.drafts,
             gamma=alone.gamma,
             reads=alone.reads,
-            predicted="" if alone.predicted is None else Message("documents.twin.predicted", predicted=alone.predicted),
-            n=len(free),
-            lower=sum(below(it.per_step, 1) for it in free),
-            least=min(it.per_step.point for it in free),
-            most=max(it.per_step.point for it in free),
+            pairs=_pairs("single", free),
+            beside=_pairs("dense", beside) if (beside := [it for it in both if it.base == "dense"]) else "",
             device=device,
         )
         found.append(Text(said, row=f"twin-{alone.id}", at="page" if found else "everywhere"))
     return found
 
 
+def _pairs(base: str, rows: Sequence[TwinRow]) -> Message:
+    points = [it.per_step.point for it in rows]
+    lower = sum(below(it.per_step, 1) for it in rows)
+    return Message(f"documents.twin.{base}", n=len(rows), lower=lower, least=min(points), most=max(points))
+
+
+def _counting(rows: Sequence[TwinRow] | None) -> list[TwinRow]:
+    return [it for it in (measured() if rows is None else rows) if it.counts]
+
+
 def section() -> list[Section]:
     """The figure, what it leaves out, the rows, and how to repeat it; nothing before there are rows."""
-    if not measured():
+    every = measured()
+    if not every:
         return []
-    limits = Text(Message("documents.twin.limits"), at="page")
-    shown = [Chart(figure), Tabled(table())]
+    told = answer()
+    blocks = [it.blocks for it in every]
+    left = len(every) - len(_counting(every))
+    limits = Message("documents.twin.limits", left=left, n=len(every), least=min(blocks), most=max(blocks))
+    silent = len({it.model for it in every}) - len(told)
+    more = [Text(Message("documents.twin.silent", n=silent), at="page")] if silent else []
+    shown = [*told[1:], Text(limits, at="page"), *more, Chart(figure), Tabled(table())]
     command = Command(["specmeter", "study", "run", "moe-twin"])
-    return [
-        Section("twin", [*answer()[1:], limits, *shown, Text(Message("documents.twin.repeat"), at="page"), command])
-    ]
+    return [Section("twin", [*shown, Text(Message("documents.twin.repeat"), at="page"), command])]
 
 
 # --- figure and tables ------------------------------------------------------------------------------------------------
 
 
 def figure(rows: Sequence[TwinRow] | None = None) -> Figure | None:
-    """Ratio of speedups by the experts that are read, with the predicted line, a panel for each model and draft."""
-    every = [it for it in (measured() if rows is None else rows) if it.experts > it.used and it.base != "single"]
+    """Speedup over that with a single expert, by the experts that are read; a panel for each model and draft."""
+    every = [it for it in _counting(rows) if it.experts > it.used and it.base == "single"]
     points: list[Point] = []
     for it in sorted(every, key=lambda it: (it.device, it.part, it.drafts, it.target, it.reads)):
         shown = {"x": it.reads, "facet": f"{it.part}, {it.drafts} ({it.device})", "label": f"gamma {it.gamma}"}
         ends = {"y": it.per_step.point, "low": it.per_step.low, "high": it.per_step.high}
         points.append(Point.model_validate({**shown, **ends, "series": it.target}))
-        if it.predicted is not None:
-            points.append(Point.model_validate({**shown, "y": it.predicted, "series": f"{it.target} *"}))
     made = StudyFigure(
         key="twin",
         title=Message("documents.twin.figure"),
-        about=Message("documents.twin.star"),
+        about=Message("documents.twin.lines"),
         kind="lines",
         x=Axis(title=Message("experts read")),
-        y=Axis(title=Message("MoE speedup / dense speedup"), ratio=True),
+        y=Axis(title=Message("speedup / speedup with one expert"), ratio=True),
         series_title=Message("target"),
         points=tuple(points),
     )
@@ -196,7 +208,7 @@ def table() -> Table:
                 Cell("-") if it.predicted is None else _linked(Cell(f"{it.predicted:.3f}", it.predicted), it),
             )
         )
-        for it in measured()
+        for it in _counting(None)
     ]
     return Table("twin", columns, rows, Message("documents.table.twin"))
 

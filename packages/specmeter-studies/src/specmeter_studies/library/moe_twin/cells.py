@@ -93,6 +93,12 @@ class Cell:
         return _same(self.tokens, self.base_tokens) and self.steps is not None and _same(self.steps, 1.0)
 
     @property
+    def foretold(self) -> float | None:
+        """`predicted` where a choice of experts makes it say something, of arms that nothing doubts."""
+        doubted = {self.line.verdict, self.base.verdict} != {"valid"}
+        return None if doubted or not self.routed else self.predicted
+
+    @property
     def steps(self) -> float | None:
         """Tokens generated per step over those of the base."""
         if self.line.tau is None or self.base.tau is None or not self.base.tau.point:
@@ -248,13 +254,17 @@ def _speeds(rows: Rows, line: ArmResult) -> dict[int, _Speed]:
 
 
 def at_loads(data: StudyData) -> dict[str, dict[int, Blocks]]:
-    """Twin -> clients -> block -> ln of its speedup over the dense model's, by the time per token of a client."""
+    """Twin -> clients -> block -> ln of its speedup over the dense model's, by the time per token of a client; where both
+    draft and generate as many tokens per step."""
     rows = _rows(data)
     lines = [it for it in data.whole if it.clients and it.stands and it.speculates]
     dense = {(_key(it), it.clients): it for it in lines if role(it.target) == DENSE}
     found: dict[str, dict[int, Blocks]] = {}
     for it in lines:
         if (other := dense.get((_key(it), it.clients))) is None or other is it:
+            continue
+        mine_of, other_of = (rows.get((of.suite, of.config), ()) for of in (it, other))
+        if not all(_same(count(mine_of), count(other_of)) for count in (tokens_per_step, _tokens)):
             continue
         rates = [
             _log_rates(rows.get((it.suite, config or ""), ()))
@@ -308,7 +318,8 @@ def over_blocks(logs: Blocks, looks: int = 1) -> Estimate | None:
 
 def union_of_steps(model: ModelUsed, tokens: float, gamma: int | None) -> float | None:
     """`union_of` over steps of so many tokens on average, each with a whole draft or none: n-grams that are not found
-    draft nothing. U bends, so at the mean length it would be too large."""
+    draft nothing. U bends, so at the mean length it would be too large; drafts that are not whole read more than this.
+    """
     if not gamma or tokens > gamma + 1:
         return union_of(model, tokens)
     long, short = union_of(model, gamma + 1.0), union_of(model, 1.0)

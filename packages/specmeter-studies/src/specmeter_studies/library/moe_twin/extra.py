@@ -1,4 +1,4 @@
-"""moe-twin: what changes if a dense model's feed-forward networks become experts behind a router, and nothing else.
+"""moe-twin: what changes if a dense model's feed-forward networks become experts behind a router.
 
 Each rule compares cells of `cells`: the same text, draft and draft length on two models that compute the same. A cell
 has its interval over blocks in which both were measured in turn.
@@ -178,12 +178,14 @@ def _as_predicted(found: Sequence[Cell]) -> Found:
     inside = sum(above(of, 1 - NEAR) and below(of, 1 + NEAR) for _, of in known)
     wide = [_among(of, len(known)) for _, of in known]
     outside = sum(below(of, 1 - NEAR) or above(of, 1 + NEAR) for of in wide)
+    above_it = sum(of.point > 1 for _, of in known)
     worst, off = max(known, key=lambda it: abs(math.log(it[1].point)))
     told = Message(
         "moe-twin.predicted",
         inside=inside,
         outside=outside,
         n=len(known),
+        above=above_it,
         typical=100 * math.exp(float(np.median([abs(math.log(of.point)) for _, of in known]))) - 100,
         worst=worst.name,
         measured=quoted(worst.per_step, "x"),
@@ -309,7 +311,7 @@ def row(cell: Cell) -> Mapping[str, object]:
         "base_speedup": cell.base.any_speedup,
         "ratio": cell.ratio,
         "per_step": cell.per_step,
-        "predicted": cell.predicted,
+        "predicted": cell.foretold,
         "full": cell.full,
         "base_acceptance": cell.base.acceptance,
     }
@@ -329,7 +331,7 @@ def curve(data: StudyData) -> list[Mapping[str, object]]:
     for it in _ordered(cells(data)):
         if it.routed and it.reads is not None and it.same_steps:
             found.append({**row(it), "y": it.per_step, "series": f"{it.line.target}: measured"})
-            found.append({**row(it), "y": it.predicted, "series": f"{it.line.target}: predicted"})
+            found.append({**row(it), "y": it.foretold, "series": f"{it.line.target}: predicted"})
     return found
 
 
