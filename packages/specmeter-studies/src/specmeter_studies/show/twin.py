@@ -47,7 +47,7 @@ class TwinRow(Record):
     experts: int
     used: int
     counts: bool
-    """Whether both sides draft and generate as many tokens per step within 1%; only then rulings and sentences use it."""
+    """Whether both sides draft and generate as many tokens per step, within 1%; only then it is used."""
     union: float
     """Different experts of a layer that a verification reads, if drafts are whole or none: at least so many."""
     reads: float
@@ -146,7 +146,7 @@ def section() -> list[Section]:
     blocks = [it.blocks for it in every]
     left = len(every) - len(_counting(every))
     limits = Message("documents.twin.limits", left=left, n=len(every), least=min(blocks), most=max(blocks))
-    silent = len({it.model for it in every}) - len(told)
+    silent = len({(it.device, it.part) for it in every}) - len(told)
     more = [Text(Message("documents.twin.silent", n=silent), at="page")] if silent else []
     shown = [*told[1:], Text(limits, at="page"), *more, Chart(figure), Tabled(table())]
     command = Command(["specmeter", "study", "run", "moe-twin"])

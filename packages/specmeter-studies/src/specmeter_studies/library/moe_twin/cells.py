@@ -254,8 +254,9 @@ def _speeds(rows: Rows, line: ArmResult) -> dict[int, _Speed]:
 
 
 def at_loads(data: StudyData) -> dict[str, dict[int, Blocks]]:
-    """Twin -> clients -> block -> ln of its speedup over the dense model's, by the time per token of a client; where both
-    draft and generate as many tokens per step."""
+    """Twin -> clients -> block -> ln of its speedup over the dense model's, by the time per token of a client.
+
+    Only where both draft and generate as many tokens per step."""
     rows = _rows(data)
     lines = [it for it in data.whole if it.clients and it.stands and it.speculates]
     dense = {(_key(it), it.clients): it for it in lines if role(it.target) == DENSE}
