@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import secrets
 import shutil
 import sys
 import time
@@ -109,6 +110,44 @@ def create_once(path: Path, size_bytes: int, write: Callable[[BinaryIO], None]) 
             fix="set SPECMETER_CACHE to a writable folder",
         ) from error
     return path
+
+
+def write_new(path: Path, size_bytes: int, write: Callable[[BinaryIO], None]) -> Path:
+    """Makes `path`, a file of the user's, by `write(file)`; returns `path`.
+
+    The file appears complete or not at all, and takes the place of no other. Raises `ModelError` when it exists, or
+    cannot be written.
+    """
+    part = path.with_name(f".specmeter-{secrets.token_hex(8)}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if (free := shutil.disk_usage(path.parent).free) < size_bytes:
+            told = f"the model needs {size(size_bytes)} of disk space, but {size(free)} is free"
+            raise ModelError(f"{path}: {told}", fix="free some space, or write to another disk")
+        with part.open("xb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        _take_place(part, path)
+    except OSError as error:
+        raise ModelError(
+            f"{path}: cannot be written ({error.strerror or error})",
+            fix="give a file in a folder that you can write to",
+        ) from error
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+    return path
+
+
+def _take_place(part: Path, path: Path) -> None:
+    """Rename, but never over another file. Some drives have no links; there a moment is left for one to appear."""
+    try:
+        os.link(part, path)
+    except OSError:
+        if path.exists():
+            raise ModelError(f"{path}: exists", fix="give another file, or remove it") from None
+        part.rename(path)
 
 
 def _is_complete(path: Path, size_bytes: int) -> bool:

@@ -157,3 +157,24 @@ def test_gemma_is_refused_by_name(tmp_path: Path) -> None:
     )
     with pytest.raises(ModelError, match="'gemma3' has no twin"):
         locate(f"twin:4x1:{path}", base_dir=Path())
+
+
+def test_a_file_of_the_users_is_neither_replaced_nor_removed(tmp_path: Path) -> None:
+    """Whatever appears while it works; `NAME.part` is a name like any other."""
+    parent, out, own = locate(_DENSE, base_dir=Path()), tmp_path / "twin.gguf", tmp_path / "twin.gguf.part"
+    own.write_text("mine", encoding="utf-8")
+    spec = twin.of(_DENSE, "2x1")
+
+    def appears(_done: int, _total: int) -> None:
+        out.write_text("mine as well", encoding="utf-8")
+
+    with pytest.raises(ModelError, match="exists"):
+        twin.build(spec, parent, out=out, progress=appears)
+    assert (out.read_text(encoding="utf-8"), own.read_text(encoding="utf-8")) == ("mine as well", "mine")
+    out.unlink()
+    assert twin.build(spec, parent, out=out) == out
+    assert sorted(it.name for it in tmp_path.iterdir() if it.is_file()) == ["twin.gguf", "twin.gguf.part"]
+    (tmp_path / "plain").write_bytes(b"")
+    with pytest.raises(ModelError, match="cannot be written") as refused:
+        twin.build(spec, parent, out=tmp_path / "plain" / "twin.gguf")
+    assert "SPECMETER_CACHE" not in (refused.value.fix or "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -197,6 +198,13 @@ def test_other_acceptance_breaks_the_control() -> None:
     lower = rulings(data(as_dense, accepted=dict.fromkeys(("single", "moe_8x1", "moe_16x1"), 0.6)))
     assert lower["same-texts"] == "contradicted"
     assert lower["kernel"] == "cannot tell"  # steps differ by more than the model
+
+
+def test_numbers_that_are_false_support_no_control() -> None:
+    """A certificate that no longer fits makes arms invalid: their counts are nothing to go by."""
+    found = data()
+    arms = tuple(it.model_copy(update={"verdict": "invalid"}) if it.speculates else it for it in found.arms)
+    assert rulings(replace(found, arms=arms))["same-texts"] == "cannot tell"
 
 
 def test_one_twin_that_parts_is_enough_to_break_the_control() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -297,8 +298,8 @@ def test_help_tells_the_variants_of_each_study(capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--variant", "bench"], "stand-in has no such part"),
-        (["--faithful"], "stand-in has no such part"),
+        (["--variant", "bench"], "stand-in has none of this name"),
+        (["--faithful"], "stand-in has none of this name"),
         (["--model", "mo=x.gguf"], "did you mean moe?"),
         (["--model", "x.gguf"], "not NAME=REFERENCE"),
         (["--model", "moe=a", "--model", "moe=b"], "given twice"),
@@ -347,3 +348,16 @@ def test_both_kinds_of_parts_are_measured_on_the_real_engine(
     assert invoke(order) in (0, 1)
     assert "resuming" in capsys.readouterr().err
     assert Path("here/hardware-comparison.json").stat().st_mtime_ns == modified, "nothing was left to be measured"
+
+
+def test_a_part_that_holds_another_run_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same measurement must not be shown as two parts."""
+    install(monkeypatch, "demo", "moe-sd")
+    assert invoke(["study", "run", NAME, *BOTH, "--out", "made"]) in (0, 1)
+    shutil.rmtree("made/moe-sd")
+    shutil.copytree("made/demo", "made/moe-sd")
+    capsys.readouterr()
+    assert invoke(["study", "show", "made"]) == 2
+    assert "holds the experiment 'demo', not 'moe-sd'" in capsys.readouterr().err

@@ -222,7 +222,7 @@ def twin(
       specmeter models twin model.gguf --dense 2 --out model-wide.gguf
     """
     if (experts is None) == (copies is None):
-        raise UsageError("models twin: needs --experts or --dense", fix="give one of them, for example --experts 16")
+        raise UsageError("models twin: needs either --experts or --dense", fix="give one of them, such as --experts 16")
     spec = twins.of(model, f"dense{copies}" if copies else f"{experts}x{active}", router)
     if out.exists():
         raise UsageError(f"--out {out}: exists", fix="give another file, or remove it")
@@ -233,6 +233,8 @@ def twin(
     made = resolve(out.name, str(out.absolute()), base_dir=Path())
     made = made.model_copy(update={"header": read_header(out)})
     found: RoutingSummary | None = None
+    if not as_json:
+        output().say(str(out), wrap=False)
     if experts is not None:
         with part_progress(screen) as progress:
             _, text = halves(bench=model.startswith(bench.PREFIX))
@@ -242,7 +244,6 @@ def twin(
         routing = None if found is None else found.model_dump(mode="json")
         say_json({**made.model_dump(mode="json", exclude={"name"}), "routing": routing})
         return
-    output().say(str(out), wrap=False)
     if found is not None:
         _print_table(unions(found))
 

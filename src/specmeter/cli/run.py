@@ -41,7 +41,7 @@ from specmeter.cli.settings import (
 from specmeter.cli.streams import stop_like_ctrl_c
 from specmeter.cli.usage import Number, Numbers
 from specmeter.engines.registry import spec_of
-from specmeter.errors import UsageError
+from specmeter.errors import ModelError, UsageError
 from specmeter.experiments.described import Described, refuse_bad_prompts, refuse_engine
 from specmeter.experiments.experiment import Experiment
 from specmeter.experiments.file import MAX_BYTES, LoadedExperiment, load
@@ -302,7 +302,16 @@ def _with_twins(targets: Sequence[str], forms: Sequence[str]) -> Sequence[str]:
         raise UsageError(f"--twin: {others[0]} is an experiment", fix="write twin:16x2:MODEL among its targets")
     if not targets:
         raise UsageError("--twin: no dense model given", fix="name one, for example model.gguf --twin 16x2")
-    return [it for target in targets for it in (target, *(twin.of(target, form).reference for form in forms))]
+    found: list[str] = []
+    for target in targets:
+        found.append(target)
+        for form in forms:
+            try:
+                found.append(twin.parse(f"{twin.PREFIX}{form}:{target}").reference)
+            except ModelError as error:
+                fix = "write --twin 16x2, 16x2?router=uniform, or dense2"
+                raise UsageError(f"--twin {form[:80]}: {error.message}", fix=fix) from None
+    return found
 
 
 def _probes(screen: Screen, files: Sequence[Path]) -> list[tuple[str, Probe]]:

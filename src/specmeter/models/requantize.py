@@ -49,7 +49,8 @@ def parse(reference: str) -> QuantSpec:
     """The model that `reference` names. Raises `ModelError` when it is malformed."""
     kind, _, parent = reference.removeprefix("quant:").partition(":")
     if kind not in MIXES or not parent:
-        raise ModelError(f"{reference[:300]!r}: no type {kind[:40]!r}", fix=f"use one of: {', '.join(MIXES)}")
+        what = f"no type {kind[:40]!r}" if kind not in MIXES else "no model"
+        raise ModelError(f"{reference[:300]!r}: {what}", fix=f"write quant:TYPE:MODEL; types: {', '.join(MIXES)}")
     return QuantSpec(kind, parent)
 
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specmeter.cache import cache_dir, create_once, file_sha256
+from specmeter.cache import cache_dir, create_once, file_sha256, write_new
 from specmeter.errors import ModelError
 from specmeter.models.facts import MAX_EXPERTS
 from specmeter.models.gguf import TYPE_BY_NAME, Metadata, Tensor, read_parts
@@ -104,7 +104,10 @@ def of(parent: str, form: str, router: str = RANDOM) -> TwinSpec:
     """The twin of `parent` of the form `16x2` or `dense2`. Raises `ModelError` for numbers that cannot be made."""
     match = _FORM.fullmatch(form)
     if match is None:
-        raise ModelError(f"{form[:80]!r} is not a form of a twin", fix="write 16x2 (16 experts, 2 active) or dense2")
+        raise ModelError(
+            f"{form[:80]!r} is not a form of a twin",
+            fix=f"write 16x2 (16 experts, 2 active) or dense2, with at most {MAX_EXPERTS} experts",
+        )
     if parent.startswith(PREFIX):
         raise ModelError(f"{parent[:300]}: is a twin already", fix="make the twin of the dense model")
     if router not in ROUTERS:
@@ -113,7 +116,7 @@ def of(parent: str, form: str, router: str = RANDOM) -> TwinSpec:
         if router != RANDOM or int(copies) not in (2, 4, 8, MAX_COPIES):
             raise ModelError(
                 f"twin {form}: a dense control has 2, 4, 8 or {MAX_COPIES} copies and no router",
-                fix="write dense2, dense4, dense8 or dense16",
+                fix="use 2, 4, 8 or 16 copies, and no router",
             )
         return TwinSpec(parent, 1, int(copies), dense=True)
     experts, active = int(match["experts"]), int(match["active"])
@@ -128,7 +131,7 @@ def of(parent: str, form: str, router: str = RANDOM) -> TwinSpec:
 def build(
     spec: TwinSpec, parent: Path, *, out: Path | None = None, progress: Callable[[int, int], None] | None = None
 ) -> Path:
-    """The twin's file, made first if it is not in the cache (or at `out`).
+    """The twin's file: in the cache, made first if it is not there; or a new one at `out`.
 
     `parent` is the dense model's file. `progress(done, total)` receives the bytes written. Raises `ModelError` for a
     model that has no twin, or when the disk cannot hold it; `EngineError` when a router that is fitted needs the
@@ -136,7 +139,7 @@ def build(
     """
     path, fields, tensors = _prepare(spec, parent)
     made = partial(write_gguf, metadata=fields, tensors=tensors, progress=progress)
-    return create_once(out or path, file_bytes(fields, tensors), made)
+    return (create_once if out is None else write_new)(out or path, file_bytes(fields, tensors), made)
 
 
 def peek(spec: TwinSpec, parent: Path) -> tuple[int, bool]:

@@ -11,6 +11,7 @@ The progress of a part is not written down: it is read from the part itself.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -18,6 +19,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from specmeter.analysis.quality import QualityReport, load_report
+from specmeter.analysis.reading import read_run
 from specmeter.errors import StoreError, UsageError
 from specmeter.files import is_link
 from specmeter.messages import Message
@@ -202,19 +204,29 @@ class StudyFolder:
                 found.append(self._data_of_report(part, record.study))
             else:
                 folder = self.run_folder(part.name)
+                self._refuse_other(part, folder)
                 found.append(from_run(study, folder, part=part.name, several=several, vouched=part == vouched))
             more += [
                 Ran(part=f"{part.name}: {item.name}", status="skipped", reason=item.reason) for item in part.left_out
             ]
         return merged(record.study, found, more)
 
+    def _refuse_other(self, part: Part, folder: Path) -> None:
+        """Raise `UsageError` where a part's folder holds a run of another experiment."""
+        with RunStore.open(folder, readonly=True) as store:
+            name = str(json.loads(store.experiment_json)["name"])
+        if name != part.name:
+            raise UsageError(
+                f"{folder}: holds the experiment {name[:80]!r}, not {part.name!r}",
+                fix="restore the folder, or measure the study again (--new)",
+            )
+
     def verdicts(self) -> dict[str, Verdict]:
         """Experiment -> verdict of its run; those not checked yet are missing."""
         found: dict[str, Verdict] = {}
         for part in self.record().parts:
             if part.kind == "experiment" and self.run_state(part) is not None:
-                with RunStore.open(self.run_folder(part.name), readonly=True) as store:
-                    certificate = store.certificate()
+                certificate = read_run(self.run_folder(part.name)).certificate
                 if certificate is not None:
                     found[part.name] = certificate.verdict
         return found

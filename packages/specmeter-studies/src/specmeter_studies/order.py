@@ -238,6 +238,6 @@ def _refuse_unknown(flag: str, given: Sequence[str], known: Sequence[str], study
             near = difflib.get_close_matches(name, names, n=1)
             hint = f"did you mean {near[0]}? " if near else ""
             raise UsageError(
-                f"{flag} {name[:80]!r}: {study} has no such part",
+                f"{flag} {name[:80]!r}: {study} has none of this name",
                 fix=f"{hint}use one of: {', '.join(names)}" if names else "leave the option out: the study has none",
             )

@@ -28,7 +28,7 @@ def published(name: str) -> StudyFindings:
     """
     data = loading.find(name).published()
     if data is None:
-        raise UsageError(f"{name}: the paper has no numbers to show", fix=f"measure it: `specmeter study run {name}`")
+        raise UsageError(f"{name}: there are no printed numbers", fix=f"measure it: `specmeter study run {name}`")
     return findings(name, data)
 
 

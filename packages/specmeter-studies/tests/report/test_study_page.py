@@ -207,7 +207,7 @@ def test_every_study_is_drawn_from_its_published_numbers(
     converter = pytest.importorskip("vl_convert", reason="vl-convert is not installed")
     if studies.find(name).published() is None:
         assert invoke(["report", "--published", name]) == 2
-        assert "has no numbers to show" in capsys.readouterr().err
+        assert "there are no printed numbers" in capsys.readouterr().err
         return
     assert invoke(["report", "--published", name]) == 0
     assert capsys.readouterr().out.strip() == f"{name}-published.html"

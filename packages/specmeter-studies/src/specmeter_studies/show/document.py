@@ -171,7 +171,8 @@ def published_documents(name: str) -> list[StudyDocument]:
     ]
     if not documents:
         raise UsageError(
-            f"--published {name}: the paper has no numbers to show", fix=f"measure it: `specmeter study run {name}`"
+            f"--published {name}: there are no printed numbers",
+            fix=f"see `specmeter report --published all`, or measure it: `specmeter study run {name}`",
         )
     return documents
 

@@ -6,7 +6,7 @@ page links to its row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -146,11 +146,20 @@ def section() -> list[Section]:
     blocks = [it.blocks for it in every]
     left = len(every) - len(_counting(every))
     limits = Message("documents.twin.limits", left=left, n=len(every), least=min(blocks), most=max(blocks))
-    silent = len({(it.device, it.part) for it in every}) - len(told)
-    more = [Text(Message("documents.twin.silent", n=silent), at="page")] if silent else []
-    shown = [*told[1:], Text(limits, at="page"), *more, Chart(figure), Tabled(table())]
+    shown = [*told[1:], Text(limits, at="page"), *_silent(every), Chart(figure), Tabled(table())]
     command = Command(["specmeter", "study", "run", "moe-twin"])
     return [Section("twin", [*shown, Text(Message("documents.twin.repeat"), at="page"), command])]
+
+
+def _silent(every: Sequence[TwinRow]) -> Iterator[Text]:
+    """What was measured of a dense model beside one expert, if no pair of it counts."""
+    for part in dict.fromkeys(it.part for it in every):
+        rows = [it for it in every if it.part == part and it.base == "single" and it.experts > it.used == 1]
+        if rows and not any(it.counts for it in rows):
+            points = [it.per_step.point for it in rows]
+            model = rows[0].model.rpartition("/")[2].removesuffix(".gguf")
+            said = Message("documents.twin.silent", model=model, n=len(rows), least=min(points), most=max(points))
+            yield Text(said, row=f"twin-{rows[0].id}", at="page")
 
 
 # --- figure and tables ------------------------------------------------------------------------------------------------
@@ -170,7 +179,7 @@ def figure(rows: Sequence[TwinRow] | None = None) -> Figure | None:
         about=Message("documents.twin.lines"),
         kind="lines",
         x=Axis(title=Message("experts read")),
-        y=Axis(title=Message("speedup / speedup with one expert"), ratio=True),
+        y=Axis(title=Message("documents.twin.axis"), ratio=True),
         series_title=Message("target"),
         points=tuple(points),
     )
@@ -183,13 +192,12 @@ def table() -> Table:
         Column("twin_model", title=Message("documents.column.model")),
         Column("target"),
         Column("twin_base", title=Message("compared with")),
-        Column("drafts", title=Message("draft model")),
+        _column("drafts", "draft model or method", "text"),
         Column("gamma", "number"),
         _column("reads", "experts read"),
-        _column("base_speedup", "its speedup"),
+        _column("base_speedup", "speedup of that model"),
         Column("speedup", "number"),
-        _column("ratio", "ratio"),
-        _column("per_step", "at equal tokens per step"),
+        _column("per_step", "ratio"),
         _column("predicted", "predicted"),
     )
     rows = [
@@ -203,7 +211,7 @@ def table() -> Table:
                 _linked(Cell(f"{it.reads:.1f}", it.reads), it),
                 *(
                     _linked(estimate_cell(number, digits), it)
-                    for number, digits in ((it.base_speedup, 2), (it.speedup, 2), (it.ratio, 3), (it.per_step, 3))
+                    for number, digits in ((it.base_speedup, 2), (it.speedup, 2), (it.per_step, 3))
                 ),
                 Cell("-") if it.predicted is None else _linked(Cell(f"{it.predicted:.3f}", it.predicted), it),
             )

@@ -54,7 +54,8 @@ def same_texts(data: StudyData) -> Found:
 
     Greedy counts of these prompts: nothing about them is uncertain, and few prompts say nothing of others.
     """
-    known = [(it, it.steps) for it in _ordered(cells(data)) if it.steps is not None]
+    sound = [it for it in _ordered(cells(data)) if it.line.stands and it.base.stands]
+    known = [(it, it.steps) for it in sound if it.steps is not None]
     if not known:
         return "cannot tell", NO_CELL
     apart = [(it, steps) for it, steps in known if not 1 - NEAR <= steps <= 1 + NEAR]
