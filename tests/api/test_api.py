@@ -367,7 +367,7 @@ def test_studies_are_listed_and_ruled_on():
         "cannot tell",
         "does not apply here",
     }
-    with pytest.raises(UsageError, match="no numbers to show"):
+    with pytest.raises(UsageError, match="there are no printed numbers"):
         specmeter.studies.published("open-questions")
     with pytest.raises(StoreError):
         specmeter.studies.load("nowhere")

@@ -12,6 +12,7 @@ The progress of a part is not written down: it is read from the part itself.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -204,18 +205,18 @@ class StudyFolder:
                 found.append(self._data_of_report(part, record.study))
             else:
                 folder = self.run_folder(part.name)
-                self._refuse_other(part, folder)
+                self._refuse_other(part, folder, {it.name for it in record.parts})
                 found.append(from_run(study, folder, part=part.name, several=several, vouched=part == vouched))
             more += [
                 Ran(part=f"{part.name}: {item.name}", status="skipped", reason=item.reason) for item in part.left_out
             ]
         return merged(record.study, found, more)
 
-    def _refuse_other(self, part: Part, folder: Path) -> None:
-        """Raise `UsageError` where a part's folder holds a run of another experiment."""
+    def _refuse_other(self, part: Part, folder: Path, parts: Collection[str]) -> None:
+        """Raise `UsageError` where a part's folder holds the run of another part."""
         with RunStore.open(folder, readonly=True) as store:
             name = str(json.loads(store.experiment_json)["name"])
-        if name != part.name:
+        if name != part.name and name in parts:
             raise UsageError(
                 f"{folder}: holds the experiment {name[:80]!r}, not {part.name!r}",
                 fix="restore the folder, or measure the study again (--new)",
