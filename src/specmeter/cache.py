@@ -145,7 +145,7 @@ def _take_place(part: Path, path: Path) -> None:
     try:
         os.link(part, path)
     except OSError:
-        if path.exists():
+        if os.path.lexists(path):
             raise ModelError(f"{path}: exists", fix="give another file, or remove it") from None
         part.rename(path)
 
