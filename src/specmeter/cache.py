@@ -9,8 +9,8 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -93,22 +93,16 @@ def create_once(path: Path, size_bytes: int, write: Callable[[BinaryIO], None]) 
     """
     if _is_complete(path, size_bytes):
         return path
-    try:
+    part = path.with_name(f"{path.name}.part")
+    with _told(
+        path, size_bytes, "set SPECMETER_CACHE to a folder on another disk", "set SPECMETER_CACHE to a writable folder"
+    ):
         path.parent.mkdir(parents=True, exist_ok=True)
         _locks(path).mkdir(exist_ok=True)
         with locked(_cache_lock(path)):
             if not _is_complete(path, size_bytes):
                 _remove_unfinished(path.parent)
-                if shutil.disk_usage(path.parent).free < size_bytes:
-                    raise _disk_full(path.parent, size_bytes)
-                _write_whole(path, write)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise _disk_full(path.parent, size_bytes) from error
-        raise ModelError(
-            f"{path}: cannot be written ({error.strerror or error})",
-            fix="set SPECMETER_CACHE to a writable folder",
-        ) from error
+                _write_whole(part, size_bytes, write, lambda: part.replace(path))
     return path
 
 
@@ -119,25 +113,25 @@ def write_new(path: Path, size_bytes: int, write: Callable[[BinaryIO], None]) ->
     cannot be written.
     """
     part = path.with_name(f".specmeter-{secrets.token_hex(8)}.part")
-    try:
+    with _told(path, size_bytes, "write to another disk", "give a file in a folder that you can write to"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        if (free := shutil.disk_usage(path.parent).free) < size_bytes:
-            told = f"the model needs {size(size_bytes)} of disk space, but {size(free)} is free"
-            raise ModelError(f"{path}: {told}", fix="free some space, or write to another disk")
-        with part.open("xb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        _take_place(part, path)
-    except OSError as error:
-        raise ModelError(
-            f"{path}: cannot be written ({error.strerror or error})",
-            fix="give a file in a folder that you can write to",
-        ) from error
-    finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
+        _write_whole(part, size_bytes, write, lambda: _take_place(part, path))
     return path
+
+
+@contextmanager
+def _told(path: Path, size_bytes: int, if_full: str, if_refused: str) -> Generator[None]:
+    """Raise `ModelError` for what keeps a file from being written; what to do `if_full` and `if_refused`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            free = shutil.disk_usage(path.parent).free
+            raise ModelError(
+                f"{path.parent}: the model needs {size(size_bytes)} of disk space, but {size(free)} is free",
+                fix=f"free some space, {if_full}, or use a smaller model",
+            ) from error
+        raise ModelError(f"{path}: cannot be written ({error.strerror or error})", fix=if_refused) from error
 
 
 def _take_place(part: Path, path: Path) -> None:
@@ -175,26 +169,27 @@ def _remove_unfinished(folder: Path) -> None:
             continue
 
 
-def _disk_full(folder: Path, size_bytes: int) -> ModelError:
-    free = shutil.disk_usage(folder).free
-    return ModelError(
-        f"{folder}: the model needs {size(size_bytes)} of disk space, but {size(free)} is free",
-        fix="free some space, set SPECMETER_CACHE to a folder on another disk, or use a smaller model",
-    )
-
-
-def _write_whole(path: Path, write: Callable[[BinaryIO], None]) -> None:
-    part = path.with_name(f"{path.name}.part")
+def _write_whole(
+    part: Path, size_bytes: int, write: Callable[[BinaryIO], None], take_place: Callable[[], object]
+) -> None:
+    """Write `part`, then let it `take_place`. Raises `OSError` at once where the disk cannot hold it."""
+    if shutil.disk_usage(part.parent).free < size_bytes:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     try:
         with part.open("wb") as file:
             write(file)
             file.flush()
             # Not only for safety: unwritten pages would be flushed while the first measurement runs.
             os.fsync(file.fileno())
-        part.replace(path)
+        take_place()
     except BaseException:
-        try:
-            part.unlink(missing_ok=True)
-        except KeyboardInterrupt:  # a second Ctrl-C, before it was removed
-            part.unlink(missing_ok=True)
+        _remove(part)
         raise
+    _remove(part)
+
+
+def _remove(part: Path) -> None:
+    try:
+        part.unlink(missing_ok=True)
+    except KeyboardInterrupt:  # a second Ctrl-C, before it was removed
+        part.unlink(missing_ok=True)

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import shutil
+import sqlite3
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from specmeter.messages import Message
 from specmeter.record import Arm
 from specmeter.store import RunStore
 from specmeter_studies import names
+from specmeter_studies.folder import StudyFolder
 from stand_in_study import NAME, install
 
 MOCK = ("--set", "engine.kind=mock", "--set", "generation.max_tokens=16", "--set", "demo.design.blocks=2")
@@ -361,3 +363,18 @@ def test_a_part_that_holds_another_run_is_refused(
     capsys.readouterr()
     assert invoke(["study", "show", "made"]) == 2
     assert "holds the experiment 'demo', not 'moe-sd'" in capsys.readouterr().err
+
+
+def test_a_part_whose_data_was_changed_is_called_invalid(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever its certificate said when it was measured."""
+    install(monkeypatch, "demo")
+    assert invoke(["study", "run", NAME, *MOCK, "--out", "made"]) in (0, 1)
+    assert StudyFolder(Path("made")).verdicts()["demo"] != "invalid"
+    with sqlite3.connect("made/demo/run.sqlite") as database:
+        database.execute("UPDATE request SET predicted_ms = predicted_ms / 2")
+    database.close()
+    capsys.readouterr()
+    assert invoke(["study", "show", "made"]) == 1
+    assert "demo: invalid" in capsys.readouterr().out

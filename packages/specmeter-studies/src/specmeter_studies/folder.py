@@ -20,7 +20,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from specmeter.analysis.quality import QualityReport, load_report
-from specmeter.analysis.reading import read_run
+from specmeter.analysis.reading import certified
 from specmeter.errors import StoreError, UsageError
 from specmeter.files import is_link
 from specmeter.messages import Message
@@ -227,7 +227,8 @@ class StudyFolder:
         found: dict[str, Verdict] = {}
         for part in self.record().parts:
             if part.kind == "experiment" and self.run_state(part) is not None:
-                certificate = read_run(self.run_folder(part.name)).certificate
+                with RunStore.open(self.run_folder(part.name), readonly=True) as store:
+                    certificate, _ = certified(store)
                 if certificate is not None:
                     found[part.name] = certificate.verdict
         return found

@@ -96,7 +96,7 @@ def read(cells: Mapping[str, str]) -> TwinRow:
 def answer(rows: Sequence[TwinRow] | None = None) -> list[Text]:
     """A sentence for each dense model: what a choice of experts does where a verification reads most of them, beside
     the MoE with one expert, whose code is the same. By n-grams if there are any: the time of a draft model dilutes it.
-    The pairs share the times of that MoE, so those beside the dense model are told as well.
+    The pairs share the times of that MoE, so the sentence has those beside the dense model too.
     """
     found: list[Text] = []
     every = _counting(rows)
