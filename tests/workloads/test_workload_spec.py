@@ -47,7 +47,7 @@ def test_bad_entries_name_their_field(entry: dict[str, object], place: str) -> N
 
 def test_schema_describes_every_field() -> None:
     schema = SPEC.json_schema()
-    assert set(schema["discriminator"]["mapping"]) == {"bench", "studies", "length", "file", "random"}
+    assert set(schema["discriminator"]["mapping"]) == {"bench", "studies", "length", "file", "sessions", "random"}
     for model in schema["$defs"].values():
         for name, field in model["properties"].items():
             assert name == "source" or field["description"], name

@@ -49,8 +49,10 @@ from specmeter.record.measured import (
     WarmUp,
 )
 from specmeter.record.spec import (
+    ALL_LAYERS,
     PARAMETERS,
     PLAIN,
+    PROBABILISTIC,
     SAMPLING,
     TRUTHS,
     Address,
@@ -71,14 +73,18 @@ from specmeter.record.spec import (
     RefusedDraft,
     RuleName,
     Slo,
+    ToolCall,
     Truth,
+    Turn,
     network_of,
 )
 from specmeter.record.verdict import Certificate, CheckOutcome, Finding, Issue, Severity, Standing, Unchecked, Verdict
 
 __all__ = [
+    "ALL_LAYERS",
     "PARAMETERS",
     "PLAIN",
+    "PROBABILISTIC",
     "SAMPLING",
     "TRUTHS",
     "UNKNOWN_TOKEN",
@@ -140,7 +146,9 @@ __all__ = [
     "Telemetry",
     "TextRouting",
     "Timings",
+    "ToolCall",
     "Truth",
+    "Turn",
     "TwinOf",
     "Unchecked",
     "UnionPoint",

@@ -14,7 +14,7 @@ from pydantic import Field
 from specmeter.messages import Message, Value
 from specmeter.record.base import Record
 from specmeter.record.machine import EngineIdentity, Host, Telemetry
-from specmeter.record.spec import EngineSettings, KvType
+from specmeter.record.spec import EngineSettings, KvType, ToolCall
 
 
 class Margin(Record):
@@ -368,6 +368,8 @@ class Reply(Record):
     """Generated text, without reasoning."""
     reasoning: str = ""
     """Generated reasoning."""
+    tool_calls: Annotated[tuple[ToolCall, ...], Field(exclude_if=lambda value: not value)] = ()
+    """Functions that the model called, as the server read them from its text."""
     token_ids: tuple[int, ...] = ()
     """Ids of the generated tokens."""
     stop_reason: str
@@ -378,6 +380,9 @@ class Reply(Record):
     counters: dict[str, float] = {}
     """Increase of the engine's counters (`/metrics`) during the request, and, if available, `rpc_sent_bytes_total`
     and `rpc_received_bytes_total` to and from remote machines."""
+    known_n: Annotated[int | None, Field(ge=0, exclude_if=lambda value: value is None)] = None
+    """Of a call of a recorded session: tokens of its prompt that were read before it. Those of them that are not in
+    `timings.cache_n` were read again."""
     wall_ms: float
     """Duration of the request at the client."""
     ttft_ms: float | None = None

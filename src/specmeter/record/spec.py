@@ -22,6 +22,7 @@ MethodName = Annotated[str, Field(pattern=NAME_PATTERN)]
 """How draft tokens are made, by the engine's own name; `none` is decoding without speculation, for every engine."""
 
 PLAIN = "none"
+PROBABILISTIC = "probabilistic"
 
 PARAMETERS: Mapping[str, str] = {
     "gamma": "g",
@@ -88,6 +89,8 @@ class EngineTraits(Record):
     """Sampling fields of `Generation` that it supports; others are refused."""
     rules: tuple[str, ...] = ()
     """Rules for verifying drafts at temperature > 0 (`Arm.rule`), the default first; empty: no choice."""
+    draft_samplings: Annotated[tuple[str, ...], Field(exclude_if=lambda value: not value)] = ()
+    """How it can draw draft tokens at temperature > 0 (`Arm.draft_sampling`), the default first; empty: no choice."""
     settings: tuple[str, ...] = ()
     """Fields of `EngineSettings` that it supports; others are refused."""
     kv_types: tuple[str, ...] = ()
@@ -106,6 +109,8 @@ class EngineTraits(Record):
     """It is the bundled llama.cpp, so its rules, arithmetic and devices are known."""
     tells: tuple[Truth, ...] = ()
     """What it reports about sessions and requests. Checks that need more are skipped, not passed."""
+    replays_sessions: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
+    """It can be asked calls of recorded sessions, with tools, from a cache that holds what was said before."""
     asked: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
     """What it reports is known only once it runs: its identity may state less than this, and be unwatched."""
     watched: Annotated[bool, Field(exclude_if=lambda value: value)] = True
@@ -130,9 +135,11 @@ class EngineTraits(Record):
         """Who drafts in an arm of these methods, as far as they are known."""
         return {found.drafter for name in methods if (found := self.method(name)) is not None}
 
-    def by_rejection(self, rule: str | None) -> bool:
-        """Whether drafts are verified by rejection sampling where an arm has this rule."""
-        return (rule or next(iter(self.rules), None)) == "rejection"
+    def by_rejection(self, arm: Arm) -> bool:
+        """Whether drafts of an arm are verified by rejection sampling at temperature > 0."""
+        return "rejection" in (arm.rule, next(iter(self.rules), None) if arm.rule is None else None) or (
+            arm.draft_sampling == PROBABILISTIC
+        )
 
 
 RefusedDraft = Literal["refuse", "measure"]
@@ -232,6 +239,13 @@ class EngineSettings(Record):
     """Layers of the target model on the GPU, or `all`. Default: the engine decides (all, if there is a GPU)."""
     draft_gpu_layers: Layers | None = None
     """Layers of the draft model on the GPU."""
+    cpu_moe_layers: Layers | None = None
+    """MoE layers of the target, from the first on, whose experts stay in the CPU's memory (`native`, `embedded`), or
+    `all`: llama.cpp's -ncmoe and -cmoe."""
+    draft_cpu_moe_layers: Layers | None = None
+    """The same of the draft model."""
+    override_tensors: tuple[str, ...] = ()
+    """`PATTERN=DEVICE`: tensors of the target whose names match are kept there (llama.cpp's -ot)."""
     devices: tuple[str, ...] = ()
     """Devices of the target model, by the engine's names (`CUDA0`, `RPC0`). Default: the engine decides."""
     draft_devices: tuple[str, ...] = ()
@@ -243,6 +257,8 @@ class EngineSettings(Record):
     """Logical batch size in tokens."""
     ubatch: Annotated[int, Field(ge=1)] | None = None
     """Physical batch size in tokens."""
+    kv_unified: bool | None = None
+    """One KV cache for all slots, which share its room, instead of one part for each."""
     mmap: bool | None = None
     """Map the model file instead of reading it."""
     slots: Annotated[int, Field(ge=1, le=64)] = 1
@@ -389,6 +405,9 @@ class Arm(Record):
     gamma, or fewer if `p_min` is set."""
     rule: RuleName | None = None
     """How drafts are verified at temperature > 0 (`libllama` only, default `rejection`; servers match samples)."""
+    draft_sampling: Annotated[MethodName | None, Field(exclude_if=lambda value: value is None)] = None
+    """How a draft model draws its tokens at temperature > 0: `greedy` (its best one; the target's sample is compared
+    with it) or `probabilistic` (a sample, verified by rejection sampling)."""
     refused_draft: RefusedDraft = "refuse"
     """Whether a draft that llama.cpp would refuse stops the experiment, or is measured all the same: without
     speculation under another name, which is found invalid."""
@@ -407,11 +426,68 @@ class Arm(Record):
         return self.methods != (PLAIN,)
 
 
-class ChatMessage(Record):
-    """One turn of a conversation."""
+def _absent(value: object) -> bool:
+    return not value
 
-    role: Literal["system", "user", "assistant"]
-    content: str
+
+class ToolCall(Record):
+    """A call of a function that a model made."""
+
+    name: str
+    """Name of the function."""
+    arguments: str
+    """JSON as the model wrote it; it may be invalid."""
+    id: Annotated[str, Field(exclude_if=_absent)] = ""
+    """What the result refers to; servers draw it at random."""
+
+
+class ChatMessage(Record):
+    """One message of a conversation."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str = ""
+    reasoning: Annotated[str, Field(exclude_if=_absent)] = ""
+    """What an assistant thought before; a server's `reasoning_content`."""
+    tool_calls: Annotated[tuple[ToolCall, ...], Field(exclude_if=_absent)] = ()
+    """Functions that an assistant called."""
+    tool_call_id: Annotated[str, Field(exclude_if=_absent)] = ""
+    """Of a result: the call that it answers."""
+
+    @property
+    def wire(self) -> dict[str, Any]:
+        """As OpenAI-compatible servers take it."""
+        told: dict[str, Any] = {"role": self.role, "content": self.content}
+        if self.reasoning:
+            told["reasoning_content"] = self.reasoning
+        if self.tool_calls:
+            told["tool_calls"] = [
+                {"id": it.id, "type": "function", "function": {"name": it.name, "arguments": it.arguments}}
+                for it in self.tool_calls
+            ]
+        if self.tool_call_id:
+            told["tool_call_id"] = self.tool_call_id
+        return told
+
+
+class Turn(Record):
+    """What a prompt is in a recorded session: a call of the model."""
+
+    session: str
+    """Name of the session."""
+    number: Annotated[int, Field(ge=0)]
+    """Place among the calls of the session, from 0."""
+    weight: Annotated[float, Field(gt=0)] = 1.0
+    """Calls of the sessions that it stands for, itself included."""
+    known: Annotated[int, Field(ge=0)] = 0
+    """Messages at the beginning that the server had read or written when this one came."""
+    cached: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Share of its prompt that was in the server's cache; None if the recording does not say."""
+    reply: ChatMessage | None = None
+    """What was answered; None if the recording does not say."""
+    reply_tokens: Annotated[int, Field(ge=1)] | None = None
+    """Length of that answer, as the server counted it."""
+    wall_ms: Annotated[float, Field(ge=0)] | None = None
+    """Time that it took."""
 
 
 class Prompt(Record):
@@ -441,23 +517,32 @@ class Prompt(Record):
     """Random tokens: fine for timing dense models, meaningless for acceptance."""
     of: Annotated[str | None, Field(exclude_if=lambda value: value is None)] = None
     """Under load: the prompt that this one repeats or extends; else None."""
+    tools: Annotated[tuple[dict[str, Any], ...], Field(exclude_if=_absent)] = ()
+    """Functions that the model may call, as OpenAI-compatible servers take them."""
+    held: Annotated[dict[str, Any], Field(exclude_if=_absent)] = {}
+    """What the answer is held to (`tool_choice`, `response_format`, ...), as the request had it."""
+    turn: Annotated[Turn | None, Field(exclude_if=lambda value: value is None)] = None
+    """What it is in a recorded session; None: it is none of one."""
 
     @property
-    def messages(self) -> list[dict[str, str]]:
-        """The conversation for a chat template: what was said before, then the user's turn."""
-        return [*(it.model_dump() for it in self.before), {"role": "user", "content": self.text}]
+    def messages(self) -> list[dict[str, Any]]:
+        """The conversation for a chat template: what was said before, then the user's turn if `text` has one."""
+        return [*(it.wire for it in self.before), *([{"role": "user", "content": self.text}] if self.text else ())]
 
     @property
     def said(self) -> str:
         """What a model without a chat template continues: the turns as paragraphs."""
-        return "\n\n".join((*(it.content for it in self.before), self.text))
+        turns = [*(it.content for it in self.before if it.content), *([self.text] if self.text else ())]
+        return "\n\n".join(turns)
 
     @property
     def template_arguments(self) -> dict[str, Any]:
         """The part of a request that sets arguments of the chat template; empty where its defaults hold."""
-        return {} if self.thinking is None else {"chat_template_kwargs": {"enable_thinking": self.thinking}}
+        thinking = {} if self.thinking is None else {"chat_template_kwargs": {"enable_thinking": self.thinking}}
+        return thinking | ({"tools": list(self.tools)} if self.tools else {}) | self.held
 
     def digest(self) -> str:
         """What `sha256` has to be."""
-        said = json.dumps(self.messages, ensure_ascii=False) if self.before else self.text
+        given = [self.messages, self.tools] if self.tools else self.messages
+        said = json.dumps(given, ensure_ascii=False) if self.before or self.tools else self.text
         return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()

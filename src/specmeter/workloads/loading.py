@@ -6,6 +6,7 @@
 | `studies` | short facts, code, long reasoning, Chinese, and text to be edited | real models |
 | `length` | text cut to an exact number of tokens | the cost of context |
 | `file` | the user's own | the user's own question |
+| `sessions` | calls of a model, as they were recorded | the user's own traffic |
 | `random` | random tokens of an exact number | timing only |
 
 Two runs are comparable only over the same prompts: each carries the SHA-256 of its UTF-8 text.
@@ -25,6 +26,7 @@ from specmeter.workloads.spec import (
     FileWorkload,
     LengthWorkload,
     RandomWorkload,
+    SessionsWorkload,
     StudiesWorkload,
     WorkloadSpec,
 )
@@ -142,6 +144,12 @@ def _items(spec: WorkloadSpec, base_dir: Path, tokenizer: Tokenizer | None) -> I
 
                 text, place = read_text(base_dir / spec.file), str(base_dir / spec.file)
             return cut_lengths(text, spec.lengths, spec.per_length, spec.seed, _given(tokenizer, spec.name), place)
+        case SessionsWorkload():
+            from specmeter.workloads.sessions import read_sessions, session_path
+            from specmeter.workloads.turns import chosen
+
+            recording = read_sessions([session_path(path, base_dir) for path in spec.paths])
+            return chosen(recording, spec.turns, spec.seed)
         case RandomWorkload():
             return random_lengths(spec.lengths, spec.per_length, spec.seed, _given(tokenizer, spec.name))
 
@@ -178,5 +186,8 @@ def _prompt(spec: WorkloadSpec, item: Item) -> Prompt:
         token_count=item.token_count,
         max_tokens=item.max_tokens if item.max_tokens is not None else spec.max_tokens,
         random_tokens=item.random_tokens,
+        tools=item.tools,
+        held=dict(item.held),
+        turn=item.turn,
     )
     return prompt.model_copy(update={"sha256": prompt.digest()})

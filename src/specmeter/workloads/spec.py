@@ -38,6 +38,11 @@ Kinds = Annotated[tuple[Kind, ...], Field(min_length=1), AfterValidator(_distinc
 Lengths = Annotated[
     tuple[Annotated[int, Field(ge=1, le=1_000_000)], ...], Field(min_length=1, max_length=64), AfterValidator(_distinct)
 ]
+Paths = Annotated[
+    tuple[Annotated[str, Field(min_length=1)], ...],
+    Field(min_length=1, max_length=10_000),
+    AfterValidator(_distinct),
+]
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 ALL_KINDS: tuple[Kind, ...] = ("fact", "code", "reason", "zh", "edit")
 
@@ -123,11 +128,7 @@ class FileWorkload(WorkloadBase):
     """Name for `workloads` in `arms`."""
     format: PromptFormat = "chat"
     """Use the prompt as the user's turn in the chat template, or continue it."""
-    paths: Annotated[
-        tuple[Annotated[str, Field(min_length=1)], ...],
-        Field(min_length=1, max_length=10_000),
-        AfterValidator(_distinct),
-    ]
+    paths: Paths
     """Files, relative to the experiment file: `*.jsonl` and `*.json` with prompts or conversations, `*.csv` with column
     names in the first row (`prompt`, `kind`, ...); any other file is one prompt."""
     per_line: bool = False
@@ -138,6 +139,22 @@ class FileWorkload(WorkloadBase):
     """Selects the prompts drawn."""
     kind: Name = "user"
     """Type of prompts that have none."""
+
+
+class SessionsWorkload(WorkloadBase):
+    """Recorded sessions: every call of the model is asked again, after what was really said before it."""
+
+    source: Literal["sessions"]
+    name: Name = "sessions"
+    """Name for `workloads` in `arms`."""
+    format: Literal["chat"] = "chat"
+    """Always the chat template."""
+    paths: Paths
+    """Files of `specmeter record`, or conversations as others keep them, relative to the experiment file."""
+    turns: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    """Ask only this many calls, which stand for all of them by depth and type. Default: all."""
+    seed: Seed = 1
+    """Selects the calls."""
 
 
 class RandomWorkload(WorkloadBase):
@@ -157,6 +174,7 @@ class RandomWorkload(WorkloadBase):
 
 
 WorkloadSpec = Annotated[
-    BenchWorkload | StudiesWorkload | LengthWorkload | FileWorkload | RandomWorkload, Field(discriminator="source")
+    BenchWorkload | StudiesWorkload | LengthWorkload | FileWorkload | SessionsWorkload | RandomWorkload,
+    Field(discriminator="source"),
 ]
 """One entry of an experiment's `workloads`."""

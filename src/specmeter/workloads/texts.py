@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from importlib.resources import files
 from itertools import islice
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from specmeter.errors import ExperimentError
-from specmeter.record import ChatMessage, Prompt
+from specmeter.record import ChatMessage, Prompt, Turn
 from specmeter.workloads.spec import ALL_KINDS
 
 
@@ -38,6 +38,12 @@ class Item(NamedTuple):
     random_tokens: bool = False
     before: tuple[ChatMessage, ...] = ()
     """Of a conversation: what was said before its last turn of the user."""
+    tools: tuple[dict[str, Any], ...] = ()
+    """Functions that the model may call."""
+    held: Mapping[str, Any] = {}
+    """What the answer is held to."""
+    turn: Turn | None = None
+    """Of a recorded session: which call of the model it is."""
 
 
 Folder = Literal["bench", "studies"]

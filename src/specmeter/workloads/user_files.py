@@ -18,7 +18,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 from pydantic import Field, ValidationError
 
@@ -26,13 +26,9 @@ from specmeter.errors import ExperimentError
 from specmeter.record import ChatMessage, Record
 from specmeter.record.base import first_fault
 from specmeter.text import size
-from specmeter.workloads.spec import (
-    STRUCTURED,
-    Name,
-)
-from specmeter.workloads.texts import (
-    Item,
-)
+from specmeter.workloads.conversations import messages_of, tools_of, turns_of
+from specmeter.workloads.spec import STRUCTURED, Name
+from specmeter.workloads.texts import Item
 
 MAX_FILE_BYTES = 64 * 2**20
 MAX_PROMPTS = 100_000
@@ -41,19 +37,6 @@ MAX_PROMPT_CHARACTERS = 8_000_000
 """Beyond what any context holds."""
 
 Text = Annotated[str, Field(max_length=MAX_PROMPT_CHARACTERS)]
-
-MAX_TURNS = 1_000
-Role = Literal["system", "user", "assistant"]
-
-_ROLES: dict[str, Role] = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "human": "user",
-    "assistant": "assistant",
-    "gpt": "assistant",
-}
-_SHAREGPT = ("conversations", "conversation")
 
 
 class PromptLine(Record):
@@ -76,7 +59,7 @@ def read_prompts(paths: Sequence[Path], kind: str, *, per_line: bool = False) ->
     for path in paths:
         before = len(places)
         for place, item in _file_items(path, kind, per_line=per_line):
-            if not item.text.strip():
+            if not item.text.strip() and not (item.before and item.before[-1].role == "tool"):
                 raise ExperimentError(f"{place}: the prompt is empty", fix="write a prompt there, or remove it")
             if item.id in places:
                 raise ExperimentError(
@@ -200,8 +183,9 @@ def _item(entry: object, place: str, default_id: str, kind: str) -> Item:
     if not isinstance(entry, Mapping):
         raise ExperimentError(f"{place}: is not an object", fix=_HOW)
     given = cast("Mapping[str, Any]", entry)
-    turns, before = turns_of(given), ()
+    turns, before, tools = turns_of(given), (), ()
     if turns is not None:
+        tools = tools_of(given, place)
         said = chat(turns, place)
         before = said.before
         _bounded("".join((said.text, *(message.content for message in said.before))), place)
@@ -216,67 +200,26 @@ def _item(entry: object, place: str, default_id: str, kind: str) -> Item:
     if (parsed.prompt is None) == (parsed.text is None):
         raise ExperimentError(f'{place}: needs either "prompt" or "text"', fix="use one of the two keys")
     text = parsed.prompt if parsed.prompt is not None else parsed.text or ""
-    return Item(parsed.id or default_id, parsed.kind or kind, text, parsed.max_tokens, before=before)
+    return Item(parsed.id or default_id, parsed.kind or kind, text, parsed.max_tokens, before=before, tools=tools)
 
 
 class Chat(NamedTuple):
-    """The user's last turn, and what was said before it."""
+    """What is to be answered: the user's last turn, or after that the result of a tool; and what was said before."""
 
     text: str
+    """Empty if the conversation ends with a tool's result, which is then in `before`."""
     before: tuple[ChatMessage, ...]
-
-
-def turns_of(entry: Mapping[str, Any]) -> object:
-    """The turns of an entry that is a conversation (or a request with one, as in OpenAI's batches); None of others."""
-    body = entry.get("body")
-    if isinstance(body, Mapping) and "messages" in body:
-        return cast("Mapping[str, object]", body)["messages"]
-    return next((entry[key] for key in ("messages", *_SHAREGPT) if key in entry), None)
 
 
 def chat(turns: object, place: str) -> Chat:
     """A conversation. Raises `ExperimentError`, which names the place, for turns that are not text, of unknown roles,
     more than can be meant, or without one of the user."""
-    if not isinstance(turns, list):
-        raise ExperimentError(f"{place}: the conversation is not a list of turns", fix=_FORMS)
-    listed = cast("list[object]", turns)
-    if len(listed) > MAX_TURNS:
-        raise ExperimentError(f"{place}: more than {MAX_TURNS} turns", fix="use a shorter conversation")
-    said = [_message(turn, f"{place}, turn {number}") for number, turn in enumerate(listed, start=1)]
-    last = max((number for number, message in enumerate(said) if message.role == "user"), default=None)
-    if last is None:
+    said = messages_of(turns, place)
+    if not any(it.role == "user" for it in said):
         raise ExperimentError(
             f"{place}: the conversation has no user turn", fix="add a user turn, or remove the conversation"
         )
-    return Chat(said[last].content, tuple(said[:last]))
-
-
-_FORMS = (
-    'write {"messages": [{"role": "user", "content": "..."}]} or {"conversations": [{"from": "human", "value": "..."}]}'
-)
-
-
-def _message(turn: object, place: str) -> ChatMessage:
-    given: Mapping[str, object] = cast("Mapping[str, object]", turn) if isinstance(turn, Mapping) else {}
-    role, content = given.get("role", given.get("from")), given.get("content", given.get("value"))
-    if not isinstance(role, str) or content is None:
-        raise ExperimentError(f"{place}: has no role or no content", fix=_FORMS)
-    if role not in _ROLES:
-        raise ExperimentError(
-            f"{place}: the role {role[:40]!r} is unknown", fix=f"known roles: {', '.join(_ROLES)}; remove other turns"
-        )
-    return ChatMessage(role=_ROLES[role], content=_text(content, place))
-
-
-def _text(content: object, place: str) -> str:
-    """Text, or a list of parts that are text."""
-    if isinstance(content, str):
-        return content
-    texts: list[str] = []
-    for part in cast("list[object]", content) if isinstance(content, list) else [content]:
-        given: Mapping[str, object] = cast("Mapping[str, object]", part) if isinstance(part, Mapping) else {}
-        text = given.get("text") if given.get("type", "text") == "text" else None
-        if not isinstance(text, str):
-            raise ExperimentError(f"{place}: its content is not text", fix="remove turns with images, audio or tools")
-        texts.append(text)
-    return "".join(texts)
+    last = max(number for number, message in enumerate(said) if message.role in ("user", "tool"))
+    if said[last].role == "tool":
+        return Chat("", said[: last + 1])
+    return Chat(said[last].content, said[:last])
