@@ -84,7 +84,8 @@ def test_the_question() -> None:
 def test_in_the_middle_of_a_character_another_token_is_forced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, Any]] = []
 
-    def stream(_: LlamaSession, body: dict[str, Any], *__: object) -> Received:
+    def stream(_: LlamaSession, given: Any, **__: object) -> Received:
+        body: dict[str, Any] = given.body
         asked.append(body)
         final = answer((7, -0.1), (8, -3.0), chosen=64) if "logit_bias" in body else {"tokens": [7]}
         return Received(final=final, timings={}, ended_at=0.0, streamed=False)

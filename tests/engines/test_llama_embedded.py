@@ -25,7 +25,7 @@ from specmeter.models.gguf_writer import write_gguf
 from specmeter.models.inflate import CoreFile, Recipe, inflated
 from specmeter.models.memory import state_slots
 from specmeter.numbers import rates
-from specmeter.record import Arm, ChatMessage, Generation, Reply
+from specmeter.record import Arm, ChatMessage, Generation, Prompt, Reply, Turn
 
 
 @pytest.fixture(scope="module")
@@ -273,6 +273,26 @@ def test_a_chat_of_a_model_without_a_template_is_continued_as_plain_text(
         assert session.prompt_tokens(prompt("Who built it?", format="chat")) == plain
         turns = session.prompt_tokens(prompt("Who built it?", format="chat", before=(said,)))
         assert turns == session.prompt_tokens(prompt("It was built.\n\nWho built it?"))
+
+
+def test_calls_of_sessions_find_the_cache_as_it_was_served(engine: EmbeddedEngine, tmp_path: Path) -> None:
+    before = (ChatMessage(role="user", content=TEXT), ChatMessage(role="assistant", content="It was built."))
+
+    def call(known: int, cached: float | None) -> Prompt:
+        turn = Turn(session="s", number=1, known=known, cached=cached)
+        return prompt("Who built the bridge?", format="chat", before=before, turn=turn)
+
+    replaying = arm(engine={"prompt_cache": True, "stream_tokens": False})
+    with engine.start(replace(launch(tmp_path, replaying), recalls=True)) as session:
+        length, found = len(session.prompt_tokens(call(0, None))), {}
+        for of in ((2, None), (2, 0.5), (2, 0.0), (0, None)):
+            session.recall(call(*of))
+            reply = session.generate(call(*of), greedy(8))
+            found[of] = reply.timings.cache_n
+            assert reply.timings.cache_n + reply.timings.prompt_n == length
+            assert reply.known_n == (found[2, None] if of[0] else 0)
+        assert found[2, None] > 0.7 * length
+    assert found == {(2, None): found[2, None], (2, 0.5): round(0.5 * length), (2, 0.0): 0, (0, None): 0}
 
 
 def test_what_is_not_asked_for_is_left_to_the_server(engine: EmbeddedEngine, tmp_path: Path) -> None:

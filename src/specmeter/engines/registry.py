@@ -349,6 +349,7 @@ def _refuse_without_effect(traits: EngineTraits, arm: Arm, *, has_draft: bool) -
         if field not in ("options", *traits.settings) and getattr(settings, field) != getattr(default, field):
             raise _nothing_of_the_kind(where, f"engine.{field}")
     named = {"policy": (arm.policy, traits.policies), "rule": (arm.rule, traits.rules)}
+    named["draft_sampling"] = (arm.draft_sampling, traits.draft_samplings)
     named |= {f"engine.{field}": (getattr(settings, field), traits.kv_types) for field in KV_FIELDS}
     for field, (value, known) in named.items():
         if value is not None and not known:

@@ -46,6 +46,8 @@ class Launch:
     """Room that a server has for what it read of prompts, beside the one at hand."""
     reuse: bool = False
     """Whether requests continue from what the server read of their prompt."""
+    recalls: bool = False
+    """Whether `recall` says what the server has of each prompt: it keeps nothing besides."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,10 @@ class EngineSession(Protocol):
     def generate(self, prompt: Prompt, generation: Generation) -> Reply:
         """Generate for one prompt. Raises `EngineDiedError`, `EngineHungError` or `EngineProtocolError`."""
         ...
+
+    def recall(self, prompt: Prompt) -> None:
+        """Bring what was read to where it was when this call of a recorded session came; nothing for other prompts, and
+        where nothing is kept. Raises what `generate` raises."""
 
     def submit(self, prompt: Prompt, generation: Generation) -> Ticket:
         """Put a request in flight and return at once. One thread submits, collects and cancels.

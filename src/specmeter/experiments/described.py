@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,15 @@ from specmeter.errors import UsageError
 from specmeter.experiments.defaults import as_name, name_of, simulated
 from specmeter.models.reference import made_of, with_dense
 from specmeter.record import EngineTraits
+from specmeter.workloads.sessions import BUNDLED, SAMPLED, read_sessions, session_path
 from specmeter.workloads.spec import STRUCTURED, FileWorkload
 
 GAMMA = (2, 4, 8)
 """Draft lengths that are tried where none is named."""
 DRAFTED, LOOKUP = "draft-simple", "ngram-simple"
 """What `--draft` and `--ngram` mean, where the engine knows them."""
+TURNS = 32
+"""Calls of recorded sessions that are asked again where no number is named."""
 LOOKED_UP = 6
 """Tokens of an n-gram, whatever the lengths of drafts: llama.cpp never drafts fewer than it looks up."""
 
@@ -41,6 +45,10 @@ class Described:
     """The engine that is named, if one is."""
     prompts: Sequence[str] = ()
     """Files; of text files every line is a prompt."""
+    sessions: Sequence[str] = ()
+    """Files of recorded sessions."""
+    turns: int = TURNS
+    """Of these sessions, calls that are asked again at most."""
     load: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     """Keys of `load`; none: one request after the other."""
     servers: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
@@ -51,6 +59,8 @@ class Described:
         keys = self._served() if self.servers else self._started(folder)
         if self.prompts:
             keys["workloads"] = [file_workload([_from(folder, it) for it in self.prompts])]
+        if self.sessions:
+            keys |= of_sessions([_from(folder, it) for it in self.sessions], self.turns, folder)
         if self.load:
             keys["load"] = dict(self.load)
         return keys
@@ -104,6 +114,20 @@ def file_workload(paths: Sequence[str]) -> dict[str, Any]:
     return {"source": "file", "paths": list(paths), **lines}
 
 
+def of_sessions(paths: Sequence[str], turns: int, folder: Path = Path()) -> dict[str, Any]:
+    """The keys for recorded sessions: their prompts, read once as they were served, and sampled as most calls were."""
+    recording = read_sessions([session_path(it, folder) for it in paths])
+    sampled = Counter(tuple(sorted(it.sampling.items())) for it in recording.calls)
+    sampling = dict(sampled.most_common(1)[0][0])
+    known = {"temperature": 0.0, **{name: sampling[name] for name in SAMPLED if name in sampling and name != "seed"}}
+    generation = {name: int(value) if name == "top_k" else value for name, value in known.items()}
+    return {
+        "workloads": [{"source": "sessions", "paths": list(paths), "turns": min(turns, len(recording.calls))}],
+        "engine": {"prompt_cache": True, "stream_tokens": False},
+        "generation": {"ignore_eos": False, **generation},
+    }
+
+
 def refuse_bad_prompts(prompts: Sequence[str]) -> None:
     """Raise `UsageError` for a file that is not there or has no prompts, before any model is made for them."""
     for file in prompts:
@@ -131,7 +155,7 @@ def _one_or_several(values: Sequence[Any]) -> Any:
 def _from(folder: Path, reference: str) -> str:
     """A path from here as it is written in a file of that folder; any other reference as it is."""
     source = made_of(reference)
-    if source.startswith(("hf:", "bench:", "mock:", "~")) or Path(source).is_absolute() or folder == Path():
+    if source.startswith(("hf:", "bench:", "mock:", BUNDLED, "~")) or Path(source).is_absolute() or folder == Path():
         return reference
     try:
         return with_dense(reference, Path(os.path.relpath(source, folder)).as_posix())

@@ -47,7 +47,7 @@ from specmeter.record import (
     Record,
 )
 from specmeter.record.base import first_fault
-from specmeter.workloads.spec import Name, WorkloadSpec
+from specmeter.workloads.spec import Name, SessionsWorkload, WorkloadSpec
 
 MAX_ARMS = 2_000
 """More arms than this in one experiment are refused: that is never meant."""
@@ -55,7 +55,14 @@ MAX_VARIANTS = 64
 ON_RECORD = "on record"
 """The context in which a stored run's experiment is validated: its engine may not be installed here."""
 Variants = Annotated[dict[Name, dict[str, Any]], Field(max_length=MAX_VARIANTS)]
-DRAFT_ONLY = ("draft_kv_type_k", "draft_kv_type_v", "draft_gpu_layers", "draft_devices", "rpc")
+DRAFT_ONLY = (
+    "draft_kv_type_k",
+    "draft_kv_type_v",
+    "draft_gpu_layers",
+    "draft_cpu_moe_layers",
+    "draft_devices",
+    "rpc",
+)
 """Settings without influence on decoding without speculation: arms that differ only in these share a baseline. (Remote
 machines have none where the target stays here; where it does not, its baseline goes to the same.)"""
 REMOTE_DEVICE = "RPC0"
@@ -178,6 +185,10 @@ class Experiment(Record):
                     own_options(self.engine.kind, self.engine.own_options | spec.engine.options)
         except ExperimentError as error:
             raise ValueError(f"{error.message}; {error.fix}") from None
+        if not traits.replays_sessions and any(isinstance(it, SessionsWorkload) for it in self.workloads):
+            raise ValueError(
+                f"workloads: the engine {self.engine.kind} cannot replay recorded sessions; use embedded or native"
+            )
         for field in self.generation.sampling:
             if field not in traits.sampling:
                 raise ValueError(
@@ -192,6 +203,8 @@ class Experiment(Record):
                         raise ValueError(f"arms.{index}.method: {problem}")
             named += [(f"arms.{index}.policy", value, traits.policies) for value in as_tuple(spec.policy)]
             named += [(f"arms.{index}.rule", value, traits.rules) for value in as_tuple(spec.rule)]
+            drawn = as_tuple(spec.draft_sampling)
+            named += [(f"arms.{index}.draft_sampling", value, traits.draft_samplings) for value in drawn]
             named += [
                 (f"arms.{index}.engine.{field}", getattr(spec.engine, field), traits.kv_types) for field in KV_FIELDS
             ]

@@ -17,7 +17,7 @@ def arm_id(arm: Arm, defaults: EngineSettings) -> str:
         number: float | None = getattr(arm, name)
         if number is not None:
             parts.append(f"{prefix}{number:g}")
-    parts += [name for name in (arm.policy, arm.rule) if name is not None]
+    parts += [name for name in (arm.policy, arm.rule, arm.draft_sampling) if name is not None]
     if arm.synthetic_rates:
         parts.append("synthetic-" + "-".join(f"{rate:g}" for rate in arm.synthetic_rates))
     known, usual = _by_name(arm.engine), _by_name(defaults)

@@ -22,10 +22,13 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from specmeter.errors import ExperimentError
 from specmeter.record import Record
+
+if TYPE_CHECKING:
+    from specmeter.record import Prompt
 
 Order = Literal["latin", "williams", "random", "as-written", "grouped"]
 T = TypeVar("T")
@@ -97,6 +100,15 @@ def item_order(prompt_ids: Sequence[str], invocation: int, block: int, seed: int
     share in the same order, and no prompt is always the first one after a start.
     """
     return _shuffled(range(len(prompt_ids)), f"items:{seed}:{invocation}:{block}", key=lambda index: prompt_ids[index])
+
+
+def prompt_order(prompts: Sequence[Prompt], invocation: int, block: int, seed: int) -> tuple[int, ...]:
+    """`item_order` of prompts; calls of a recorded session stay together and in their order."""
+    groups: dict[str, list[int]] = {}
+    for index, it in enumerate(prompts):
+        groups.setdefault(it.id if it.turn is None else f"{it.workload}/{it.turn.session}", []).append(index)
+    names = list(groups)
+    return tuple(index for place in item_order(names, invocation, block, seed) for index in groups[names[place]])
 
 
 def arrivals(count: int, rate: float, invocation: int, block: int, seed: int) -> tuple[float, ...]:

@@ -32,7 +32,7 @@ from specmeter.record import (
 )
 from specmeter.workloads.spec import Name
 
-DRAFTING_AXES = (*PARAMETERS, "policy", "rule")
+DRAFTING_AXES = (*PARAMETERS, "policy", "rule", "draft_sampling")
 """Fields of a line of arms that say how drafts are made, and may be lists."""
 
 
@@ -96,6 +96,9 @@ class ArmSpec(Record):
     """The engine's controller of the draft length, up to gamma (ONNX Runtime: `adaptive`)."""
     rule: RuleName | tuple[RuleName | None, ...] | None = None
     """How drafts are verified at temperature > 0 (`libllama` only)."""
+    draft_sampling: MethodName | tuple[MethodName | None, ...] | None = None
+    """How a draft model draws its tokens at temperature > 0 (llama.cpp): `greedy`, the default, or `probabilistic`,
+    which is verified by rejection sampling."""
     remote: Name | None = None
     """Run the draft model on this machine of `remotes`, on its first device."""
     engine: EngineSettings = EngineSettings()
@@ -144,6 +147,7 @@ class Exclusion(Record):
     ngram_min_hits: int | tuple[int, ...] | None = None
     policy: str | tuple[str, ...] | None = None
     rule: str | tuple[str, ...] | None = None
+    draft_sampling: str | tuple[str, ...] | None = None
 
     def matches(self, arm: Arm) -> bool:
         """Whether every field that is set agrees with the arm."""

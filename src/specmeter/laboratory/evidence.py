@@ -11,7 +11,7 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from specmeter.analysis.prediction.drafts import Counted
-from specmeter.experiments.schedule import item_order
+from specmeter.experiments.schedule import prompt_order
 from specmeter.measure import warmup_tokens
 from specmeter.messages import Message
 from specmeter.probe.replay import UnreplayableError, digest, drafts_of, key_of, limits_of, replay, wanted_key, why_not
@@ -228,8 +228,8 @@ class Evidence:
         """An arm's steps on the texts of its first session, in their order, after its warm-ups."""
         from specmeter.analysis.prediction.ngram_tables import SessionRequest, follow
 
-        names = list(known)
-        names = [names[index] for index in item_order(names, 0, 0, self._work.experiment.design.seed)]
+        prompts = [it for it in self._work.prompts[arm.id] if it.id in known]
+        names = [prompts[it].id for it in prompt_order(prompts, 0, 0, self._work.experiment.design.seed)]
         asked: list[SessionRequest] = []
         most = warmup_tokens(self._work.experiment.design.warmup, wanted[names[0]]) if names else 1
         for prompt, text in self._warmed_up(arm):

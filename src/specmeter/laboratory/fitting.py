@@ -8,6 +8,7 @@ not know, a session of the engine.
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,6 +38,8 @@ MIN_CONTEXT, STEP = 1024, 256
 """Of a context that fits on its own."""
 _TEMPLATE = 256
 """Tokens that a chat template may add to a conversation."""
+_PER_MESSAGE = 16
+"""And to each further message."""
 _ROOM = 64
 """More tokens, so that nothing is cut short at the end of an answer."""
 _STRETCHES = ("--rope", "--yarn", "--override-kv")
@@ -153,7 +156,7 @@ def _texts(experiment: Experiment, arm: Arm, base_dir: Path) -> Iterator[_Text]:
             yield _Text(spec.name, None, depth + max(spec.lengths), answer, 0)
             continue
         for it in experiment.chosen(workloads.load([spec], base_dir=base_dir)):
-            added = _TEMPLATE if it.format == "chat" else 0
+            added = _TEMPLATE + _PER_MESSAGE * len(it.before) if it.format == "chat" else 0
             size = sum(len(text.encode()) for text in _said(it))
             yield _Text(it.id, it, depth + size, it.max_tokens or answer, added)
 
@@ -170,7 +173,9 @@ def prompt_tokens(experiment: Experiment, arm: Arm, base_dir: Path) -> float:
 
 
 def _said(prompt: Prompt) -> list[str]:
-    return [*(message.content for message in prompt.before), prompt.text]
+    tools = [json.dumps(prompt.tools)] if prompt.tools else []
+    calls = [f"{it.name} {it.arguments}" for message in prompt.before for it in message.tool_calls]
+    return [*(message.content for message in prompt.before), *calls, *tools, prompt.text]
 
 
 def _counted(texts: Sequence[_Text], arm: Arm, file: Path | None, sessions: Sessions) -> list[_Text]:

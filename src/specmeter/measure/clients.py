@@ -11,8 +11,10 @@ and nothing but the next request comes before an answer is taken note of.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from specmeter.errors import EngineDiedError, EngineError, EngineHungError, stop_if_asked
@@ -68,6 +70,27 @@ class _Flying(NamedTuple):
     due_at: float
 
 
+class _Queue:
+    """What is to be sent: to whoever is free, but a recorded session to one client, call after call."""
+
+    def __init__(self, asked: Iterable[DueRequest]) -> None:
+        self._groups = (deque(it) for _, it in groupby(asked, key=_session))
+        self._of_client: dict[int, deque[DueRequest]] = {}
+
+    def next(self, client: int) -> DueRequest | None:
+        mine = self._of_client.get(client)
+        while not mine:
+            mine = self._of_client[client] = next(self._groups, None) or deque()
+            if not mine:
+                return None
+        return mine.popleft()
+
+
+def _session(asked: DueRequest) -> object:
+    turn = asked.prompt.turn
+    return asked.item if turn is None else (asked.prompt.workload, turn.session)
+
+
 @dataclass
 class Clients:
     """The clients of one cell."""
@@ -89,10 +112,10 @@ class Clients:
         """Send everything by this many clients; `lead`: what each begins with, `more`: what clients send
         while the last requests of the run are answered. What ended the engine before it was all answered: the requests
         in flight fail with it, and nothing more is sent."""
-        queue, fillers = iter(asked), iter(more)
+        queue, fillers = _Queue(asked), iter(more)
         now = self.clock()
         for client in range(clients):
-            self._send(lead[client] if client < len(lead) else next(queue, None), client, now)
+            self._send(lead[client] if client < len(lead) else queue.next(client), client, now)
         while self._flying:
             stop_if_asked()
             if (over := self.session.collect(_PATIENCE_S)) is None:
@@ -100,7 +123,7 @@ class Clients:
             told = self._told(over)
             if (death := _death(told)) is not None:
                 return self._all_failed(told, death)
-            upcoming = next(queue, None)
+            upcoming = queue.next(told.client or 0)
             if upcoming is None and any(not it.asked.is_filler for it in self._flying.values()):
                 upcoming = next(fillers, None)
             self._send(upcoming, told.client, self._end_of(told))

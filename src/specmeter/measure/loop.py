@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from specmeter.engines import Engine, EngineSession, Launch
 from specmeter.errors import EngineError, EngineStartError, ExperimentError, stop_if_asked
-from specmeter.experiments.schedule import Cell, item_order
+from specmeter.experiments.schedule import Cell, prompt_order
 from specmeter.host.telemetry import TelemetrySampler, wait_for_calm
 from specmeter.measure.calm import MAX_TIMES, disturbance, gate_of
 from specmeter.measure.clients import FILLER, DueRequest
@@ -224,7 +224,7 @@ class _CellRunner:
         """Measure what the run folder lacks of a cell. Raises `EngineStartError` where engines fail to start."""
         arm, prompts = self.work.arms[cell.arm_id], self.work.due(cell)
         seed = self.work.experiment.design.seed
-        order = item_order([prompt.id for prompt in prompts], cell.invocation, cell.block, seed)
+        order = prompt_order(prompts, cell.invocation, cell.block, seed)
         missing = [
             (item, prompts[index])
             for item, index in enumerate(order)
@@ -346,6 +346,7 @@ class _CellRunner:
             start_timeout_s=settings.start_timeout_s,
             idle_timeout_s=settings.idle_timeout_s,
             reuse=self.work.experiment.design.reads_once,
+            recalls=first.turn is not None and arm.load is None,
         )
         started_at = self.engine.clock()
         samples: SimpleQueue[Telemetry] = SimpleQueue()
@@ -509,6 +510,7 @@ class _CellRunner:
         """A prompt's words in reverse order, cut where they would not fit: they may be more tokens than the prompt."""
         before = tuple(it.model_copy(update={"content": _reversed_words(it.content)}) for it in of.before)
         changed = {"id": "warm-up", "text": _reversed_words(of.text), "before": before, "max_tokens": None}
+        changed |= {"tools": (), "held": {}, "turn": None}
         prompt, length = of.model_copy(update=changed), self.lengths.get((arm.target, of.id), 0)
         room = arm.engine.slot_context - tokens
         if 2 * length <= room:
@@ -528,9 +530,11 @@ class _CellRunner:
         samples: SimpleQueue[Telemetry],
     ) -> None:
         stop_if_asked()
-        before = self.meter.now() if self.meter else None
-        started_at = self.engine.clock()
+        started_at, before = self.engine.clock(), None
         try:
+            session.recall(prompt)
+            before = self.meter.now() if self.meter else None
+            started_at = self.engine.clock()
             reply = session.generate(prompt, self._generation(prompt, cell))
         except EngineError as error:
             self._keep(request_of(cell, session_id, item, prompt, started_at, error), _drain(samples))

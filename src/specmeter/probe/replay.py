@@ -378,7 +378,7 @@ def why_not(arm: Arm, *, traits: EngineTraits, generation: Generation) -> Messag
     for method in arm.methods:
         if method not in REPLAYED:
             return Message(_WHY.get(method, "replay.method"), method=method)
-    if generation.temperature > 0 and traits.by_rejection(arm.rule):
+    if generation.temperature > 0 and traits.by_rejection(arm):
         return Message("replay.by_chance")
     return None
 

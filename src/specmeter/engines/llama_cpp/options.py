@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specmeter.errors import EngineStartError, ExperimentError
+from specmeter.record import PROBABILISTIC
 
 
 def _argument(value: Any) -> str:
@@ -59,6 +60,12 @@ def _ngram(method: str, parameter: str, flag: str, *older: str) -> Option:
     return Option((f"--spec-ngram-{method}-{flag}", *older), field)
 
 
+def _experts_of(layers: int | None) -> str:
+    """The expert tensors of the first layers, or of all, on the CPU, as `--override-tensor` has it."""
+    first = "" if layers is None else rf"blk\.({'|'.join(map(str, range(layers)))})"
+    return rf"{first}\.ffn_(up|down|gate|gate_up)_(ch|)exps=CPU"
+
+
 _KV = _enum("GGML_TYPE_")
 _NO_ARGUMENT = None
 
@@ -74,6 +81,11 @@ OPTIONS: dict[str, Option] = {
     "kv_type_v": Option(("--cache-type-v",), "cache_type_v", to_field=_KV),
     "flash_attention": Option(("--flash-attn",), "flash_attn_type", to_field=_flash_attention),
     "gpu_layers": Option(("--gpu-layers", "--n-gpu-layers"), "n_gpu_layers"),
+    "cpu_moe": Option(("--cpu-moe",), "tensor_buft_overrides", _NO_ARGUMENT, to_field=lambda _: _experts_of(None)),
+    "cpu_moe_layers": Option(("--n-cpu-moe",), "tensor_buft_overrides", to_field=_experts_of),
+    "override_tensors": Option(("--override-tensor",), "tensor_buft_overrides", to_field=_argument),
+    "kv_unified": Option(("--kv-unified",), "kv_unified", _NO_ARGUMENT),
+    "no_kv_unified": Option(("--no-kv-unified",), "kv_unified", _NO_ARGUMENT, to_field=lambda _: False),
     "rpc": Option(("--rpc",), None),
     "devices": Option(("--device",), None),
     "load_mode": Option(("--load-mode",), "load_mode", to_field=_enum("LLAMA_LOAD_MODE_")),
@@ -97,12 +109,26 @@ OPTIONS: dict[str, Option] = {
     "draft_gpu_layers": Option(
         ("--spec-draft-ngl", "--gpu-layers-draft", "--n-gpu-layers-draft"), "speculative.draft.n_gpu_layers"
     ),
+    "draft_cpu_moe": Option(
+        ("--spec-draft-cpu-moe", "--cpu-moe-draft"),
+        "speculative.draft.tensor_buft_overrides",
+        _NO_ARGUMENT,
+        to_field=lambda _: _experts_of(None),
+    ),
+    "draft_cpu_moe_layers": Option(
+        ("--spec-draft-n-cpu-moe", "--n-cpu-moe-draft"),
+        "speculative.draft.tensor_buft_overrides",
+        to_field=_experts_of,
+    ),
     "draft_devices": Option(("--spec-draft-device", "--device-draft"), "speculative.draft.devices", to_field=_argument),
     # Drafting.
     "methods": Option(("--spec-type",), "speculative.types", to_field=_enum("COMMON_SPECULATIVE_TYPE_")),
     "mtp_heads": Option((), "load_mtp", optional=True),
     "draft_n_max": Option(("--spec-draft-n-max", "--draft-max", "--draft"), "speculative.draft.n_max"),
     "draft_n_min": Option(("--spec-draft-n-min", "--draft-min"), "speculative.draft.n_min"),
+    "draft_sampling": Option(
+        ("--spec-draft-sampling",), "speculative.draft.probabilistic", to_field=lambda it: it == PROBABILISTIC
+    ),
     "draft_p_min": Option(("--spec-draft-p-min", "--draft-p-min"), "speculative.draft.p_min"),
     "ngram_simple_size_n": _ngram("simple", "size_n", "size-n", "--spec-ngram-size-n"),
     "ngram_simple_size_m": _ngram("simple", "size_m", "size-m", "--spec-ngram-size-m"),
@@ -144,7 +170,9 @@ def to_fields(options: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in options.items():
         option = OPTIONS[name]
         if option.field is not None:
-            fields[option.field] = option.to_field(value)
+            made = option.to_field(value)
+            both = option.field in fields and option.field.endswith("tensor_buft_overrides")
+            fields[option.field] = f"{fields[option.field]},{made}" if both else made
         elif not option.optional:
             raise ExperimentError(
                 f"engine.{name}: the embedded engine does not have this setting",

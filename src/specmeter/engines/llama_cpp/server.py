@@ -7,8 +7,9 @@ import dataclasses
 import re
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from specmeter.engines import Candidate, Launch, SessionFacts, traffic
 from specmeter.engines.http_client import (
@@ -84,6 +85,8 @@ class LlamaSession(ThreadedSession):
         """Length of the log when the server was ready."""
         self._copied: int | None = None
         """How far the log of a server that is kept was copied into that of its session; None: they are one."""
+        self._recalled = 0
+        """Tokens of a session that were read before the request at hand."""
         self.keeper: Callable[[], None] | None = None
         """Called instead of ending the server, which is kept for another session."""
         self.sound = True
@@ -100,23 +103,24 @@ class LlamaSession(ThreadedSession):
         """Generate for one prompt. Raises `EngineDiedError`, `EngineHungError` or `EngineProtocolError`.
 
         Chat prompts go through the server's own template and then to the same endpoint as completions: that endpoint
-        streams token ids, the chat endpoint does not. What the server counts for all requests together is left out
-        where another one ran at the same time.
+        streams token ids, the chat endpoint does not. Calls of recorded sessions go to the chat endpoint, in one piece:
+        it holds tool calls to their grammar and reads them. What the server counts for all requests together is left
+        out where another one ran at the same time.
         """
-        text, body, max_tokens = self._request(prompt, generation)
+        asked = self._request(prompt, generation)
         with self._overlaps.watch() as alone, self._logged():
             unsettled = self._broke_off
             before, sent_before = self._counters(), self._remote_bytes()
             log_at = self._log_size()
             started = time.perf_counter()
-            received = self._stream(body, max_tokens, len(utf8(text)), stop)
-            timings = read_timings(received.timings, max_tokens, received.wall_ms(started))
+            received = self._stream(asked, stop)
+            timings = read_timings(received.timings, asked.max_tokens, received.wall_ms(started))
             after, sent_after = self._counters(), self._remote_bytes()
             counted = alone() and not unsettled and not self._broke_off
             if unsettled:
                 self._broke_off = _PROCESSING.search(self._answer("GET", "/slots", None).body) is not None
             log = self._log(log_at, None if counted else timings)
-        reply = self._reply(prompt, text, received, timings, started)
+        reply = self._reply(prompt, asked.text, received, timings, started)
         counters = differences(before, after) | traffic.grown(sent_before, sent_after) if counted else {}
         return reply.model_copy(
             update={"counters": counters, "steps": log.steps, "drafting": self._drafting(log, counted)}
@@ -127,12 +131,12 @@ class LlamaSession(ThreadedSession):
         counts is read once per cell (`totals`), and so is its log (`settle`)."""
         if self._launch.arm.load is None:
             return super().fly(prompt, generation, stop)
-        text, body, max_tokens = self._request(prompt, generation)
+        asked = self._request(prompt, generation)
         stop.begin()
         started = time.perf_counter()
-        received = self._stream(body, max_tokens, len(utf8(text)), stop)
-        timings = read_timings(received.timings, max_tokens, received.wall_ms(started))
-        reply = self._reply(prompt, text, received, timings, started)
+        received = self._stream(asked, stop)
+        timings = read_timings(received.timings, asked.max_tokens, received.wall_ms(started))
+        reply = self._reply(prompt, asked.text, received, timings, started)
         slot: Any = received.final.get("id_slot")
         return SlotReply(
             reply,
@@ -162,21 +166,56 @@ class LlamaSession(ThreadedSession):
             self._cell_log_at = self._log_size()
         return self._counters()
 
-    def _request(self, prompt: Prompt, generation: Generation) -> tuple[str, dict[str, Any], int]:
-        """(text to be continued, body of the request, most tokens)."""
+    def _request(self, prompt: Prompt, generation: Generation) -> _Asked:
         max_tokens = prompt.max_tokens or generation.max_tokens
         text = self._text(prompt)
         settings = self._launch.arm.engine
         reuse = settings.prompt_cache or self._launch.reuse
-        body = request_body(text, max_tokens, generation, prompt_cache=reuse, stream=settings.stream_tokens)
-        return text, body, max_tokens
+        if prompt.turn is None or self._bare:
+            body = request_body(text, max_tokens, generation, prompt_cache=reuse, stream=settings.stream_tokens)
+            return _Asked("/completion", text, body, max_tokens)
+        body = request_body("", max_tokens, generation, prompt_cache=reuse, stream=False)
+        del body["prompt"]
+        body |= {"messages": prompt.messages, "verbose": True} | prompt.template_arguments
+        return _Asked("/v1/chat/completions", text, body, max_tokens)
+
+    def recall(self, prompt: Prompt) -> None:
+        """Let the server read what it had of a session when this call came; see the protocol.
+
+        That is as much as it reported then, else what it knew: the part of the prompt that stays the same if all
+        messages that were new are changed.
+        """
+        turn, self._recalled = prompt.turn, 0
+        if turn is None or not self._launch.arm.engine.prompt_cache:
+            return
+        ids = self.prompt_tokens(prompt)
+        known = self._known(ids, prompt, turn.known) if turn.known else ()
+        self._recalled = len(known)
+        cached = known if turn.cached is None else ids[: round(turn.cached * len(ids))]
+        if not cached:  # another token, so that nothing of earlier calls is left
+            cached = tuple(it for it in ids if it != ids[0])[:1]
+        body = request_body("", 1, Generation(), prompt_cache=True, stream=False) | {"prompt": list(cached)}
+        with self._logged():
+            self._stream(_Asked("/completion", "", body, 1), more_bytes=64 * len(cached))
+
+    def _known(self, ids: Sequence[int], prompt: Prompt, messages: int) -> tuple[int, ...]:
+        """Of the prompt's tokens those that do not change with what follows its first messages."""
+        other = [it.model_copy(update={"content": _unlike(it.content)}) for it in prompt.before[messages:]]
+        changed = {"before": (*prompt.before[:messages], *other), "text": _unlike(prompt.text) if prompt.text else ""}
+        others = self.prompt_tokens(prompt.model_copy(update=changed))
+        return tuple(ours for ours, _ in takewhile(lambda it: it[0] == it[1], zip(ids, others, strict=False)))
 
     def _reply(self, prompt: Prompt, text: str, received: Received, timings: Timings, started: float) -> Reply:
         """What came back, without what the server counts and logs beside it."""
-        shown, reasoning = split_reasoning(received.text, text) if prompt.format == "chat" else (received.text, "")
+        if (message := received.message) is not None:
+            shown, reasoning = message.content, message.reasoning
+        else:
+            shown, reasoning = split_reasoning(received.text, text) if prompt.format == "chat" else (received.text, "")
         return Reply(
             text=shown,
             reasoning=reasoning,
+            tool_calls=() if message is None else message.tool_calls,
+            known_n=None if prompt.turn is None else self._recalled,
             token_ids=received.token_ids(timings.predicted_n, self._canonical_ids),
             stop_reason=stop_reason(received.final),
             timings=timings,
@@ -193,14 +232,15 @@ class LlamaSession(ThreadedSession):
         text = self._text(prompt)
         asked = question(text, generated, count, ignore_eos=generation.ignore_eos)
         # The answer repeats the prompt as text; no token has more bytes than these.
-        size = len(utf8(text)) + 64 * len(generated) + 512 * count
-        answer = self._stream(asked, 1, size).final
+        size = 64 * len(generated) + 512 * count
+        answer = self._stream(_Asked("/completion", text, asked, 1), more_bytes=size).final
         chosen, listed = read_chosen(answer), read_listed(answer)
         if not listed:
             whole = self._canonical_ids("a")
             if not whole:
                 raise garbage("/tokenize", whole)
-            listed = read_listed(self._stream(forced(asked, whole[0]), 1, size).final)
+            forced_one = _Asked("/completion", text, forced(asked, whole[0]), 1)
+            listed = read_listed(self._stream(forced_one, more_bytes=size).final)
         return from_chosen(listed, chosen, ignore_eos=generation.ignore_eos)
 
     def prompt_tokens(self, prompt: Prompt) -> tuple[int, ...]:
@@ -286,15 +326,16 @@ class LlamaSession(ThreadedSession):
 
     # --- one request -------------------------------------------------------------------------------------------------
 
-    def _stream(self, body: dict[str, Any], max_tokens: int, prompt_bytes: int, stop: Stop | None = None) -> Received:
+    def _stream(self, asked: _Asked, stop: Stop | None = None, *, more_bytes: int = 0) -> Received:
+        path, body, max_tokens = asked.path, asked.body, asked.max_tokens
         # The last event repeats the prompt, and each character may be escaped to six.
         limits = HttpLimits(
             idle_s=self._launch.idle_timeout_s,
             events=max_tokens + 64,
-            size_bytes=4 * 1024 * 1024 + 8192 * max_tokens + 12 * prompt_bytes,
+            size_bytes=4 * 1024 * 1024 + 8192 * max_tokens + 12 * (len(utf8(asked.text)) + more_bytes),
         )
         try:
-            answer = self._client.stream("/completion", body, limits, self._watch(bool(body["stream"])), stop)
+            answer = self._client.stream(path, body, limits, self._watch(bool(body["stream"])), stop)
             ended_at = time.perf_counter()
         except StreamHungError:
             raise self._hung(f"no token for {limits.idle_s:g} s") from None
@@ -311,10 +352,10 @@ class LlamaSession(ThreadedSession):
             if stop is not None and stop.asked:  # whether the server hung up or answered all the same
                 self._broke_off = True
         if isinstance(answer, Stream):
-            return read_events(answer.events("/completion"))
+            return read_events(answer.events(path))
         if answer.status != 200:
-            raise refusal("/completion", answer)
-        return read_answer(json_object(answer.body, "/completion"), ended_at)
+            raise refusal(path, answer)
+        return read_answer(json_object(answer.body, path), ended_at)
 
     def _watch(self, streamed: bool) -> Watch:
         def progress() -> object:
@@ -329,16 +370,19 @@ class LlamaSession(ThreadedSession):
         """What the server is to continue."""
         for text in (prompt.text, *(message.content for message in prompt.before)):
             utf8(text)
-        header, flags = self._launch.target.header, self._launch.arm.engine.extra_flags
-        # Left to itself, the server would put the chat of a model without a template into one of its own.
-        bare = header is not None and not header.chat_template and not any("chat-template" in it for it in flags)
-        if prompt.format != "chat" or bare:
+        if prompt.format != "chat" or self._bare:
             return prompt.said
         answer = self._call("POST", "/apply-template", {"messages": prompt.messages} | prompt.template_arguments)
         text = answer.get("prompt")
         if not isinstance(text, str):
             raise garbage("/apply-template", answer)
         return text
+
+    @property
+    def _bare(self) -> bool:
+        """The target has no chat template; left to itself, the server would use one of its own."""
+        header, flags = self._launch.target.header, self._launch.arm.engine.extra_flags
+        return header is not None and not header.chat_template and not any("chat-template" in it for it in flags)
 
     def _canonical_ids(self, text: str) -> tuple[int, ...]:
         if text not in self._token_ids_of:
@@ -410,6 +454,21 @@ class LlamaSession(ThreadedSession):
             f"the engine of arm {self._launch.arm.id} died {when} (exit code {code}){quoted_log(log_path)}",
             fix=f"read the full log in {self._launch.log_path}; exit code 137 usually means out of memory",
         )
+
+
+class _Asked(NamedTuple):
+    """A request for tokens."""
+
+    path: str
+    text: str
+    """What is continued."""
+    body: dict[str, Any]
+    max_tokens: int
+
+
+def _unlike(text: str) -> str:
+    """Another text, from the first character on."""
+    return "-" if text[:1] != "-" else "+"
 
 
 def request_body(

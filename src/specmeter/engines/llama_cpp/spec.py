@@ -20,6 +20,8 @@ from specmeter.engines.registry import EngineSpec, late
 from specmeter.engines.session import Launch
 from specmeter.errors import EngineStartError, ExperimentError
 from specmeter.record import (
+    ALL_LAYERS,
+    PROBABILISTIC,
     SAMPLING,
     Arm,
     EngineSettings,
@@ -58,6 +60,9 @@ METHODS = (
 )
 """How llama.cpp drafts, by its own names."""
 DRAFT_MODEL_METHODS = frozenset(it.name for it in METHODS if it.draft_model == "needed")
+
+SAMPLED_DRAFTS = ("draft-simple", "draft-mtp")
+"""Methods that can draw their tokens as the target does."""
 
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 
@@ -164,6 +169,11 @@ def check_arm(arm: Arm, has_draft: bool) -> None:
             f"{where}: gamma_min {arm.gamma_min} is above gamma {arm.gamma}: every draft would be discarded",
             fix="set gamma_min to gamma or less",
         )
+    if arm.draft_sampling == PROBABILISTIC and methods.isdisjoint(SAMPLED_DRAFTS):
+        raise ExperimentError(
+            f"{where}: draft_sampling: {' + '.join(arm.methods)} always drafts greedily",
+            fix=f"leave draft_sampling out, or use {' or '.join(SAMPLED_DRAFTS)}",
+        )
     check_synthetic(arm, where)
     _check_remote(arm, where, has_draft=has_draft)
     for field, value in (
@@ -245,6 +255,8 @@ def _method_options(arm: Arm) -> dict[str, Any]:
                 options[option] = value
     if "draft-mtp" in arm.methods:
         options["mtp_heads"] = True
+    if arm.draft_sampling is not None:
+        options["draft_sampling"] = arm.draft_sampling
     if arm.synthetic_rates:
         options["synthetic_rates"] = list(arm.synthetic_rates)
     return options
@@ -262,6 +274,16 @@ def _setting_options(settings: EngineSettings, *, has_draft: bool) -> dict[str, 
         options["devices"] = list(settings.devices)
     if settings.draft_devices and has_draft:
         options["draft_devices"] = list(settings.draft_devices)
+    for name in ("cpu_moe", "draft_cpu_moe") if has_draft else ("cpu_moe",):
+        layers = getattr(settings, f"{name}_layers")
+        if layers == ALL_LAYERS:
+            options[name] = True
+        elif layers:
+            options[f"{name}_layers"] = layers
+    if settings.override_tensors:
+        options["override_tensors"] = list(settings.override_tensors)
+    if settings.kv_unified is not None:
+        options["kv_unified" if settings.kv_unified else "no_kv_unified"] = True
     if settings.mmap is not None:
         options["load_mode"] = "mmap" if settings.mmap else "none"
     return options
@@ -276,6 +298,8 @@ def _measuring_options(launch: Launch, default_threads: int) -> dict[str, Any]:
         options |= {"draft_threads": threads, "draft_batch_threads": threads, "draft_context": settings.full_context}
     if settings.prompt_cache:
         options["cache_prompt"] = True
+        if launch.recalls:
+            options["cache_ram"] = 0
     else:
         # Context checkpoints are snapshots for reusing a prompt; they are not those of speculation on hybrid models.
         options |= {"no_cache_prompt": True, "cache_ram": launch.kept_prompts_mib, "context_checkpoints": 0}
@@ -351,6 +375,7 @@ def _hub_file(model: ModelIdentity) -> tuple[str, str] | None:
 EMBEDDED = EngineSpec(
     traits=EngineTraits(
         sampling=SAMPLING,
+        draft_samplings=("greedy", PROBABILISTIC),
         model_formats=("gguf",),
         methods=METHODS,
         combines_methods=True,
@@ -359,6 +384,7 @@ EMBEDDED = EngineSpec(
         synthetic="random",
         compares_drafts=True,
         drafting="llama-server",
+        replays_sessions=True,
         pinned=True,
         tells=SERVER_TELLS,
     ),

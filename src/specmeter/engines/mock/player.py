@@ -59,7 +59,10 @@ class Player:
         """What a generation says and does, without its times."""
         tokens, stop_reason = self._answer(prompt, generation, bent)
         stalled_at = self._stalled_at(prompt, block, repeat, len(tokens))
-        script = Script(tokens, stop_reason, _prompt_tokens(prompt), self._pace(prompt, block, repeat))
+        known = _known_tokens(prompt) if self._arm.engine.prompt_cache else 0
+        script = Script(
+            tokens, stop_reason, _prompt_tokens(prompt) - known, self._pace(prompt, block, repeat), cached=known
+        )
         dice = {source: self._dice(source, prompt, generation, len(tokens)) for _, source, _ in self._drafters}
         stuck = bent == "acceptance-stuck"
         said = 1  # the first token comes with the end of the prompt
@@ -179,6 +182,13 @@ def _prompt_tokens(prompt: Prompt) -> int:
     return said + (CHAT_TEMPLATE_TOKENS if prompt.format == "chat" else 0)
 
 
+def _known_tokens(prompt: Prompt) -> int:
+    """Of a call of a recorded session, those that were read before it."""
+    if prompt.turn is None:
+        return 0
+    return sum(len(tokenize(it.content)) for it in prompt.before[: prompt.turn.known])
+
+
 def gamma(arm: Arm) -> int:
     """Most draft tokens per step that are really in force."""
     if arm.gamma is not None:
@@ -238,6 +248,8 @@ class Script:
     """After the prompt, which emits the first token."""
     drafted: int = 0
     accepted: int = 0
+    cached: int = 0
+    """Prompt tokens that were read before."""
 
     def count(self, draft: MockDraft) -> None:
         """What the engine's counters make of a draft."""
@@ -314,6 +326,7 @@ class Performance:
             prompt_ms=self._arrivals[0] - self.queued_ms,
             predicted_n=len(script.tokens),
             predicted_ms=self._arrivals[-1] - self._arrivals[0],
+            cache_n=script.cached,
             draft_n=script.drafted,
             draft_n_accepted=script.accepted,
         )
@@ -325,6 +338,7 @@ class Performance:
             # Servers print draft counts only when there are any.
             raw_timings=timings.model_dump(exclude=set() if script.drafted else {"draft_n", "draft_n_accepted"}),
             counters={} if self.shared else script.counters(),
+            known_n=script.cached or None,
             wall_ms=self.ended_ms - self.sent_ms + overhead_ms,
             ttft_ms=self._arrivals[0],
             arrival_ms=tuple(self._arrivals),

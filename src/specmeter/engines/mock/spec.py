@@ -25,7 +25,7 @@ from pydantic import Field, model_validator
 from specmeter.engines.llama_cpp.spec import KV_TYPES, METHODS, SERVER_TELLS, settings_without
 from specmeter.engines.registry import EngineSpec, late
 from specmeter.errors import ModelError
-from specmeter.record import PARAMETERS, EngineTraits, ModelIdentity, Record
+from specmeter.record import PARAMETERS, PROBABILISTIC, EngineTraits, ModelIdentity, Record
 
 Rate = Annotated[float, Field(ge=0, le=1)]
 Rates = Annotated[tuple[Rate, ...], Field(min_length=1)]
@@ -219,6 +219,8 @@ MOCK = EngineSpec(
         kv_types=KV_TYPES,
         synthetic="random",
         compares_drafts=True,
+        replays_sessions=True,
+        draft_samplings=("greedy", PROBABILISTIC),
         tells=tuple(truth for truth in SERVER_TELLS if truth != "processes"),
     ),
     make=late("specmeter.engines.mock.engine:MockEngine"),
