@@ -13,6 +13,7 @@ from specmeter.analysis.answers_made import AnswersMade, answers_made
 from specmeter.analysis.consumption import energies_of
 from specmeter.analysis.load.summary import LoadTable, cells_of
 from specmeter.analysis.prediction.outcomes import PredictionOutcome, outcomes
+from specmeter.analysis.sessions import ArmSessions, session_report
 from specmeter.analysis.summary import ArmSummary, RunSummary, summarize
 from specmeter.engines import Launch
 from specmeter.engines.registry import serving_command
@@ -94,6 +95,8 @@ class RunReport:
     """Excluded blocks."""
     over_all_blocks: dict[str, Estimate] = field(default_factory=dict[str, Estimate])
     """Arm id -> speedup including the excluded blocks, if there are any."""
+    sessions: tuple[ArmSessions, ...] = ()
+    """Per configuration, what it does to recorded sessions; empty for other prompts."""
     made: AnswersMade | None = None
     """Type and amount of the outputs; None if there are none."""
     written: bool = False
@@ -228,6 +231,7 @@ def read_run(folder: Path, *, by_prompt: bool = False, just: Measured | None = N
             crossovers=_crossovers(summary, arms, cells),
             disturbances=tuple(store.disturbances()),
             over_all_blocks=_over_all_blocks(store, arms, timing_only),
+            sessions=session_report(store, {arm.id: arm.baseline_id for arm in arms if arm.id not in invalid}),
             made=made_in(store, generation),
             written=is_written(folder),
         )

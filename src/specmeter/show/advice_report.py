@@ -76,6 +76,7 @@ def report(advice: Advice, folder: Path, reports: Mapping[str, str] | None = Non
             *_to_paste(advice),
             *_by_kind(advice, names),
             *_said(*drafts(advice)),
+            *_sessions(advice, folder),
             *_made(advice),
             *_said(would_decide(advice, folder)),
         ],
@@ -97,6 +98,24 @@ def _by_kind(advice: Advice, names: Names) -> Iterator[Block]:
         yield Text(told)
         if line:
             yield Command(line)
+
+
+def _sessions(advice: Advice, folder: Path) -> Iterator[Block]:
+    """What speculation can touch at all of recorded sessions, by the calls that confirmed the advice."""
+    if not advice.asked.sessions or advice.basis != "confirmed":
+        return
+    from specmeter.analysis.sessions import session_report
+    from specmeter.store import RunStore
+
+    yield Text(Message("advised.calls"), "faint")
+    confirmed = folder / (advice.confirmation or "confirm")
+    if not RunStore.exists(confirmed):
+        return
+    with RunStore.open(confirmed, readonly=True) as store:
+        found = session_report(store, {arm.id: arm.baseline_id for arm in store.arms()})
+    for it in found:
+        if it.baseline_id is None:
+            yield Text(Message("sessions.touched", share=it.parts.generating))
 
 
 def _made(advice: Advice) -> Iterator[Block]:

@@ -163,7 +163,7 @@ def _rests(advice: Advice) -> Message:
         return Message(f"advised.rests.{basis}_short")
     other = "other" if advice.held_out else "same"
     said: dict[str, Value] = {
-        "prompts": Message(f"advised.prompts.{other}", count=stage.prompts),
+        "prompts": Message(f"advised.{'calls' if advice.asked.sessions else 'prompts'}.{other}", count=stage.prompts),
         "blocks": Message("advised.blocks", count=stage.blocks),
     }
     if basis == "confirmed" and advice.over_prompts is not None:

@@ -182,6 +182,8 @@ def _asked(arm: Arm, arms: Sequence[Arm]) -> list[Name]:
         asked.append(arm.policy)
     if arm.rule is not None:
         asked.append(_word("rule", rule=arm.rule))
+    if arm.draft_sampling is not None:
+        asked.append(_word("draft_sampling", how=arm.draft_sampling))
     if rates := arm.synthetic_rates:
         sort = "all" if min(rates) == 1 else "nothing" if max(rates) == 0 else "some"
         asked.append(_word(f"synthetic.{sort}", rates=" ".join(f"{rate:g}" for rate in rates)))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from specmeter.messages import LANGUAGES, words
+from specmeter.messages import LANGUAGES, Message, words
 from specmeter.numbers.margin import MARGIN
 from specmeter.show import figure as charts
 from specmeter.show.figure import (
@@ -63,6 +63,7 @@ def run_figures(document: Document) -> dict[str, Figure]:
         footprint,
         kinds,
         lengths,
+        depths,
         requests,
     )
     made = (maker(document) for maker in makers)
@@ -324,6 +325,47 @@ def lengths(document: Document) -> Figure | None:
         return {"height": 260, "layer": _upright(words, palette, x, data, axis, named(words), line=True)}
 
     return single("lengths", data, draw, "interval", "baseline", *charts.standing(data))
+
+
+def depths(document: Document) -> Figure | None:
+    """Recorded sessions: speedup of the calls, acceptance and use of the cache against the length of their prompts."""
+    data: list[Datum] = []
+    found: list[Estimate] = []
+    for arm in document.run.sessions:
+        for at in arm.depths:
+            if at.speedup is None or arm.arm_id in document.run.invalid:
+                continue
+            found.append(at.speedup)
+            shares = {
+                name: None if value is None else 100 * value
+                for name, value in (("acceptance", at.acceptance), ("reuse", at.reuse))
+            }
+            of = {"depth": f"{at.depth:,}", **shown(at.speedup, 2), **shares}
+            data.append({**who(document, arm.arm_id), **of})
+    if len({datum["depth"] for datum in data}) < 2:
+        return None
+    axis = ratio_axis(found)
+    x: Spec = {"field": "depth", "type": "ordinal", "sort": None, "axis": {"labelAngle": 0}}
+
+    def speedups(words: Words, palette: Palette) -> Spec:
+        titled = {**x, "title": words("axis.depth")}
+        return {"height": 200, "layer": _upright(words, palette, titled, data, axis, named(words), line=True)}
+
+    def share(name: str) -> charts.Draw:
+        def draw(words: Words, palette: Palette) -> Spec:
+            y = quantity(name, words(f"axis.{name}"), scale={"domain": [0, 100]})
+            look = charts.series(named(words), words("column.arm"), distinct(data, named(words)), palette)
+            at = {"x": {**x, "title": words("axis.depth")}, "y": y, **look}
+            return {"height": 200, "layer": [{"mark": {"type": "line", "point": True}, "encoding": at}]}
+
+        return draw
+
+    panels = (
+        charts.Panel("depths", data, speedups, Message("axis.speedup")),
+        charts.Panel("depths-acceptance", data, share("acceptance"), Message("axis.acceptance")),
+        charts.Panel("depths-reuse", data, share("reuse"), Message("axis.reuse")),
+    )
+    return Figure("depths", panels, key=("interval", "baseline", *charts.standing(data)))
 
 
 def _upright(

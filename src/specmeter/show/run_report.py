@@ -20,6 +20,7 @@ from specmeter.show.crossover_words import crossover_sentence, main_crossovers, 
 from specmeter.show.names import Names
 from specmeter.show.report import Command, Report, Section, Tabled, Text, as_told, hints, verdict_said
 from specmeter.show.run_words import at_load, cautions, details, excluded_blocks, sentence, would_decide
+from specmeter.show.session_report import session_answers, session_blocks
 from specmeter.show.table import TONES, Cell, Column, Row, Table, Tone, estimate_cell
 from specmeter.text import estimated, percent, quoted
 
@@ -61,6 +62,7 @@ def report(
         answer=list(_answer(run, names)),
         sections=[
             Section("comparison", list(_comparison(run, names, by_kind=by_kind))),
+            Section("sessions", list(session_blocks(run.sessions, names))),
             Section("load", list(_load(run))),
             *drafted,
             *(Section("details", [replace(it, at="details") for it in part]) for part in everything),
@@ -87,10 +89,17 @@ def _answer(run: RunReport, names: Names) -> Iterator[Block]:
         yield Text(Message(f"note.{code}", ok=state.ok, planned=state.planned), "doubtful")
         if state.reason:
             yield Text(Message("facts.reason", reason=state.reason), "doubtful")
+    for told in session_answers(run.sessions, names):
+        yield _head(run, told.said, verdict := run.headline(told.arm_id))
+        if told.word == "faster" and told.arm_id in run.commands and verdict is not None:
+            yield Command(run.commands[told.arm_id])
+        yield from (Text(it, "faint") for it in told.rests)
     for found in main_crossovers(run.crossovers):
         yield _head(run, crossover_sentence(found, names), run.headline(*(at.arm_id for at in found.loads)))
     loads = [answer for answer in untold(run) if answer.load is not None]
-    for answer in (*loads, *(it for it in main_answers(run) if it.load is None)):
+    # Of recorded sessions the time of the calls is the answer; a second one, of tokens per second, would contradict it.
+    alone = () if run.sessions else (it for it in main_answers(run) if it.load is None)
+    for answer in (*loads, *alone):
         verdict = run.headline(answer.arm_id)
         yield _head(run, sentence(answer, names), verdict)
         if (more := would_decide(answer)) is not None and verdict != "invalid":
@@ -435,5 +444,6 @@ def _data(run: RunReport) -> dict[str, Any]:
         "over_all_blocks": {arm: speedup.model_dump(mode="json") for arm, speedup in run.over_all_blocks.items()},
         "crossovers": [it.model_dump(mode="json") for it in run.crossovers],
         "answers": [answer.model_dump(mode="json") | {"serves": answer.serves} for answer in run.answers],
+        "sessions": [it.model_dump(mode="json") for it in run.sessions],
         "summary": run.summary.model_dump(mode="json"),
     }

@@ -40,6 +40,9 @@ _COST_SETTINGS = (
     "flash_attention",
     "gpu_layers",
     "draft_gpu_layers",
+    "cpu_moe_layers",
+    "draft_cpu_moe_layers",
+    "override_tensors",
     "devices",
     "draft_devices",
     "rpc",
@@ -383,7 +386,7 @@ def modelled(arm: Arm) -> bool:
 def drafting(arm: Arm) -> tuple[object, ...]:
     """What two arms must have in common for the acceptance of one to be that of the other."""
     by = (getattr(arm, name) for name in PARAMETERS if name != "gamma")
-    return (arm.target, arm.methods, arm.draft, *by, arm.policy, arm.rule, repr(arm.engine.options))
+    return (arm.target, arm.methods, arm.draft, *by, arm.policy, arm.rule, arm.draft_sampling, repr(arm.engine.options))
 
 
 def unlike(probe: EngineSettings, arm: EngineSettings) -> list[str]:

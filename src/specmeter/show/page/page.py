@@ -31,6 +31,7 @@ from specmeter.show.report import Chart, Command, Tabled, as_told, engine, machi
 from specmeter.show.run_figures import run_figures
 from specmeter.show.run_report import interval_to_cite
 from specmeter.show.run_words import at_load, best_of, details, excluded_blocks, headline_interval, sentence, where
+from specmeter.show.session_report import session_answers, session_blocks
 from specmeter.show.step_figures import called, probe_figures
 from specmeter.store.environment import private
 from specmeter.text import pasted, printable, printable_lines
@@ -66,7 +67,8 @@ def run_page(
     reasons = _reasons(document)
     under_load = bool(loaded(run))
     alone = not under_load or any(arm.load is None for arm in run.summary.arms)
-    sections = [*study, *(["load"] if under_load else []), *(["comparison"] if alone else [])]
+    sections = [*study, *(["sessions"] if run.sessions else []), *(["load"] if under_load else [])]
+    sections += ["comparison"] if alone else []
     sections += ["why"] if why else []
 
     def crossover_of(found: Crossover) -> Message:
@@ -86,7 +88,9 @@ def run_page(
         document=document,
         install=extensions.INSTALL,
         tables=run_tables.all_tables(document),
-        heads=untold(run),
+        heads=[] if run.sessions else untold(run),
+        calls=[(it, run.headline(it.arm_id)) for it in session_answers(run.sessions, document.names)],
+        sessions=_seen(session_blocks(run.sessions, document.names), []),
         crossovers=run.crossovers,
         crossed=[(it, run.headline(*(at.arm_id for at in it.loads))) for it in main_crossovers(run.crossovers)],
         crossover_of=crossover_of,
