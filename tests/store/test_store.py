@@ -91,6 +91,7 @@ def test_row_fields_are_the_record_fields():
     assert set(Request.model_fields) - {"reply"} <= names
     assert set(Timings.model_fields) <= names
     bulk = {"text", "reasoning", "token_ids", "raw_timings", "counters", "arrival_ms", "steps", "drafting"}
+    bulk |= {"tool_calls", "known_n"}
     assert set(Reply.model_fields) - {"timings"} == bulk | (set(Reply.model_fields) & names)
 
 

@@ -273,7 +273,9 @@ def _shared(
     if slots > 1 and arm.load is None:
         found["slots"] = Message("server-shared.slots", slots=slots)
     cached = [it.row.cache_n for it in requests if it.row.cache_n]
-    if cached and not data.experiment.design.reads_once:
+    if all(prompt.turn is not None for prompt in data.prompts.values()):
+        pass  # a session is continued as it was served
+    elif cached and not data.experiment.design.reads_once:
         found["cached"] = Message(
             "server-shared.cached", cached=len(cached), requests=len(requests), tokens=max(cached)
         )

@@ -91,7 +91,7 @@ class _Departure(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Answers:
+class Answers:
     """What the targets of a run said."""
 
     margins: Mapping[RequestKey, Margin]
@@ -146,7 +146,7 @@ def output_differs(data: RunData) -> Findings:
     if data.experiment.generation.temperature > 0:
         yield not_applicable(None, _SAMPLED)
         return
-    answers, by_key = _answers(data), data.by_key
+    answers, by_key = answers_of(data), data.by_key
     pairs = references(data.arms, data.prompts.values(), by_key)
     compared = Counter(key.arm_id for key, other in pairs if by_key[key].output and by_key[other].output)
     texts = {arm.id: _texts(data, arm, compared[arm.id], answers) for arm, _ in answered(data)}
@@ -162,7 +162,7 @@ def output_differs(data: RunData) -> Findings:
             yield from _different(told, texts.get(told.arm.baseline_id or ""))
 
 
-def _texts(data: RunData, arm: Arm, compared: int, answers: _Answers) -> _Texts:
+def _texts(data: RunData, arm: Arm, compared: int, answers: Answers) -> _Texts:
     departures = tuple(answers.departures.get(arm.id, ()))
     return _Texts(arm, compared, departures, answers.near_tie(arm), beside_one=arm.id in alone(data.arms))
 
@@ -172,7 +172,7 @@ def _lacks_control(texts: _Texts) -> bool:
     return arm.baseline_id is None and arm.load is not None and arm.load.clients != 1 and not texts.beside_one
 
 
-def _answers(data: RunData) -> _Answers:
+def answers_of(data: RunData) -> Answers:
     """Margins of the places where texts part now (a retried request may have left older ones), and near ties.
 
     Asked again, a target may prefer the very token that plain decoding did not say. That gap is the work of its
@@ -193,7 +193,21 @@ def _answers(data: RunData) -> _Answers:
         name, target = arm.baseline_id or arm.id, data.models.get(arm.target)
         usual = REAL_NEAR_TIE if target is not None and target.origin in ("path", "hf") else NEAR_TIE
         near_ties[name] = min(WIDEST_NEAR_TIE, max(usual, SWAY * sway.get(name, 0.0)))
-    return _Answers(margins, departures, near_ties)
+    return Answers(margins, departures, near_ties)
+
+
+REAL = "real"
+"""Where texts part, the target was sure."""
+
+
+def where_texts_part(data: RunData, answers: Answers, arm: Arm, request: RequestData) -> Literal["", "near", "real"]:
+    """What the target said where a request's text leaves that of its baseline; empty where it does not, or was not
+    asked."""
+    margin = answers.margins.get(request.key)
+    if margin is None or request.key not in data.left_at:
+        return ""
+    gap = _Departure(request.key, margin.position, margin).gap
+    return "near" if gap is not None and gap <= answers.near_tie(arm) else "real"
 
 
 def _different(texts: _Texts, plain: _Texts | None) -> Findings:
@@ -289,7 +303,7 @@ def output_degenerate(data: RunData) -> Findings:
     cannot explain.
     Otherwise: after a closer decision, or if the target was not asked, the loop may be its own: suspect.
     """
-    answers, usual = _answers(data), _usual_repetition(data)
+    answers, usual = answers_of(data), _usual_repetition(data)
     for arm, requests in answered(data):
         if arm.synthetic_rates:
             yield not_applicable(arm.id, _SYNTHETIC)
@@ -320,7 +334,7 @@ def _usual_repetition(data: RunData) -> _Usual:
     return most
 
 
-def _loops(arm: Arm, pairs: Sequence[tuple[RequestData, RequestData]], answers: _Answers, usual: _Usual) -> Findings:
+def _loops(arm: Arm, pairs: Sequence[tuple[RequestData, RequestData]], answers: Answers, usual: _Usual) -> Findings:
     """A loop after a near tie is the target's own. Where the target was sure beyond all arithmetic, the arm's text is
     not the target's, and a loop cannot be an answer: false. Otherwise a loop is only strange, how often it may come."""
     alone = [(it, base) for it, base in pairs if _worse(it, base, usual)]

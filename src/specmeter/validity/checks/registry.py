@@ -20,6 +20,7 @@ from specmeter.validity.checks import (
     records,
     replay,
     settings,
+    tool_calls,
 )
 from specmeter.validity.checks.check import Check
 
@@ -32,6 +33,7 @@ CHECKS: tuple[Check, ...] = (
     *pairing.CHECKS,
     *baseline.COMPARABILITY_CHECKS,
     *output.CHECKS,
+    *tool_calls.CHECKS,
     *baseline.CHECKS,
     *arrangement.CHECKS,
     *settings.CHECKS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -79,6 +80,8 @@ class RequestData:
     """There is text beside the reasoning."""
     reasoned: bool = False
     """There is reasoning."""
+    calls: tuple[tuple[str, str], ...] = ()
+    """Functions that were called: name, and arguments as sorted JSON; empty arguments if they are no JSON."""
     repeated: float = 0.0
     """Share of the runs of 8 generated tokens that occurred before in the same text."""
     restores: int = 0
@@ -169,6 +172,7 @@ def _read(row: RequestRow, bulk: dict[str, Any], known: dict[bytes, tuple[bytes,
         printed_rate=rate if isinstance(rate, int | float) else None,
         answered=bool(bulk.get("text", "").strip()),
         reasoned=bool(bulk.get("reasoning")),
+        calls=_calls(bulk.get("tool_calls", ())),
         repeated=repeated,
         restores=restores,
         restores_at_one_place=at_one_place,
@@ -177,6 +181,17 @@ def _read(row: RequestRow, bulk: dict[str, Any], known: dict[bytes, tuple[bytes,
         arrivals=_arrivals(arrivals) if arrivals else None,
         otherwise="" if _TIMES.isdisjoint(said) else _first_otherwise(row, said),
     )
+
+
+def _calls(calls: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
+    return tuple((it["name"], _sorted(it["arguments"])) for it in calls)
+
+
+def _sorted(arguments: str) -> str:
+    try:
+        return json.dumps(json.loads(arguments or "{}"), sort_keys=True)
+    except (ValueError, RecursionError):
+        return ""
 
 
 _CUT_OFF = 8
