@@ -68,6 +68,12 @@ def test_a_grid_of_hundreds_and_only_what_the_engine_knows() -> None:
     assert all(arm.draft is None for arm in alone)
 
 
+def test_above_temperature_0_drafts_are_drawn_as_well() -> None:
+    asked = AdviceQuestion(target="bench:dense", settings=("generation.temperature=0.7",))
+    arms = [it for it in grid(asked, ["bench:draft-small"]).experiment.expand() if it.methods == ("draft-simple",)]
+    assert {it.draft_sampling for it in arms} == {None, "probabilistic"}
+
+
 def test_a_grid_takes_prompts_settings_and_files(tmp_path: Path) -> None:
     prompts = tmp_path / "mine.jsonl"
     prompts.write_text('{"text": "one"}\n', encoding="utf-8")

@@ -47,6 +47,8 @@ class AdviceQuestion(Record):
     """Whether drafts are looked for beside the target and in the folders of other programs."""
     prompts: tuple[str, ...] = ()
     """Files of prompts."""
+    sessions: Annotated[tuple[str, ...], Field(exclude_if=lambda value: not value)] = ()
+    """Files of recorded sessions."""
     kinds: tuple[str, ...] = ()
     """Kinds of text, of the prompts that come with specmeter."""
     from_file: str | None = None

@@ -17,6 +17,7 @@ for others like them. What is decided:
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -28,9 +29,10 @@ from specmeter.advise.screen import explore, look
 from specmeter.advise.stage import StagePlan, keeps_servers
 from specmeter.advise.standing import counted
 from specmeter.analysis.reading import read_run
+from specmeter.analysis.sessions import reweighted
 from specmeter.numbers.estimates import from_log
 from specmeter.numbers.margin import MARGIN
-from specmeter.numbers.stats import t_critical
+from specmeter.numbers.stats import Pool, t_critical
 from specmeter.numbers.whole_answers import MIN_ANSWERS, combined, deviation_of_answers, speedup_of_answers
 from specmeter.store import RunStore
 
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     from specmeter.laboratory.run import Prepared
     from specmeter.numbers.stats import Pair
     from specmeter.record import Estimate, Prompt
-    from specmeter.store import RunReader
+    from specmeter.store import RequestRow, RunReader
 
 MAX_ANSWERS = 8
 """Of each finalist. With more, an interval for these prompts hardly becomes narrower."""
@@ -161,9 +163,10 @@ def _better_somewhere(outcome: ArmOutcome, than: ArmOutcome) -> bool:
 
 
 def in_turn(prompts: Sequence[Prompt]) -> list[str]:
-    """Ids of prompts, one of each prompt type after the other."""
+    """Ids of prompts, one of each prompt type after the other; calls of sessions from anywhere in them, so that the
+    first few are not all from the beginning."""
     by_kind: dict[str, list[str]] = {}
-    for prompt in prompts:
+    for prompt in sorted(prompts, key=lambda it: it.sha256 if it.turn is not None else ""):
         by_kind.setdefault(prompt.kind, []).append(prompt.id)
     return [it for row in zip_longest(*by_kind.values()) for it in row if it is not None]
 
@@ -243,7 +246,8 @@ def found_of(
     busy = any(not it.again for it in report.disturbances)
     servers = SERVERS if keeps_servers(session.whole) else 0.0
     with RunStore.open(session.folder / place, readonly=True) as store:
-        measured = {arm: answers_of(store, arm, part.work.arms[arm].baseline_id or "", goal) for arm in arms}
+        base = {arm: part.work.arms[arm].baseline_id or "" for arm in arms}
+        measured = {arm: answers_of(store, arm, base[arm], goal, session.prompts) for arm in arms}
         looks = _looks(part, store, priced, goal)
     found: dict[str, Finalist] = {}
     for arm in arms:
@@ -273,10 +277,12 @@ def found_of(
     return found
 
 
-def answers_of(store: RunReader, arm: str, baseline: str, goal: Goal) -> list[Answer]:
-    """Each answer that both sides completed in a block; with the goal `latency` prompts are included."""
+def answers_of(store: RunReader, arm: str, baseline: str, goal: Goal, drawn: Sequence[Prompt] = ()) -> list[Answer]:
+    """Each answer that both sides completed in a block; with the goal `latency` prompts are included. Calls of recorded
+    sessions stand for all of `drawn`, else for those of the run."""
     rows = {(it.arm_id, it.block, it.prompt_id): it for it in store.rows() if it.status == "ok"}
-    kinds = {prompt.id: prompt.kind for prompt in store.prompts()}
+    prompts = {prompt.id: prompt for prompt in store.prompts()}
+    calls = any(it.turn is not None for it in prompts.values())
     found: list[Answer] = []
     for (arm_id, block, prompt), mine in rows.items():
         plain = rows.get((baseline, block, prompt))
@@ -284,7 +290,34 @@ def answers_of(store: RunReader, arm: str, baseline: str, goal: Goal) -> list[An
             continue
         own, other = counted(mine, goal), counted(plain, goal)
         if own is not None and other is not None:
-            found.append(Answer(prompt, kinds.get(prompt, mine.kind), (own, other)))
+            kind = prompts[prompt].kind if prompt in prompts else mine.kind
+            sides = _whole_calls(mine, plain, prompts[prompt]) if calls else (own, other)
+            found.append(Answer(prompt, kind, sides))
+    return _weighted(found, drawn or list(prompts.values())) if calls else found
+
+
+def _whole_calls(mine: RequestRow, plain: RequestRow, prompt: Prompt) -> Pair:
+    """A call of a recorded session on both sides, as if its answer were as long as the recorded one."""
+    recorded = prompt.turn.reply_tokens if prompt.turn is not None else None
+    tokens = max(2, recorded or plain.predicted_n or 0) - 1
+
+    def side(row: RequestRow) -> Pool:
+        made = max(1, (row.predicted_n or 0) - 1)
+        return Pool(tokens, (row.prompt_ms or 0.0) + (row.predicted_ms or 0.0) / made * tokens)
+
+    return side(mine), side(plain)
+
+
+def _weighted(answers: Sequence[Answer], drawn: Sequence[Prompt]) -> list[Answer]:
+    """Calls counted as often as those of their depth and kind come among all that were drawn from the sessions."""
+    times = Counter(it.prompt for it in answers)
+    known = reweighted((it for it in drawn if it.id in times), drawn)
+    found: list[Answer] = []
+    for it in answers:
+        turn = known[it.prompt].turn if it.prompt in known else None
+        weight = (1.0 if turn is None else turn.weight) / times[it.prompt]
+        own, other = (Pool(weight * side.tokens, weight * side.ms) for side in it.pair)
+        found.append(it._replace(pair=(own, other)))
     return found
 
 

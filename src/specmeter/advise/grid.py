@@ -14,11 +14,13 @@ from specmeter import workloads
 from specmeter.advise.advice import AdviceQuestion
 from specmeter.advise.halves import MAX_OF_KIND, MAX_PROMPTS, prompts_of_half
 from specmeter.engines.llama_cpp.draft_rules import NGRAM_CACHE_GAMMA
+from specmeter.engines.llama_cpp.spec import SAMPLED_DRAFTS
 from specmeter.engines.registry import spec_of
 from specmeter.engines.url.spec import ANY
-from specmeter.experiments.described import Described, file_workload
+from specmeter.experiments.described import Described, file_workload, of_sessions
 from specmeter.experiments.file import LoadedExperiment, load
 from specmeter.models.reference import made_of
+from specmeter.record import PROBABILISTIC
 from specmeter.workloads.spec import ALL_KINDS
 from specmeter.workloads.texts import Folder
 
@@ -91,7 +93,9 @@ def grid(asked: AdviceQuestion, drafts: Sequence[str] = (), heads: Sequence[str]
         keys["draft"] = list(drafts)
     if clients:
         keys["load"] = {"clients": clients, "rounds": ROUNDS}
-    if asked.prompts:
+    if asked.sessions:
+        keys |= of_sessions(asked.sessions, 2 * MAX_PROMPTS)
+    elif asked.prompts:
         keys["workloads"] = [file_workload(asked.prompts)]
     else:
         kinds = {"kinds": list(asked.kinds)} if asked.kinds else {}
@@ -101,7 +105,11 @@ def grid(asked: AdviceQuestion, drafts: Sequence[str] = (), heads: Sequence[str]
         return load(keys, settings)
     plain = load({**keys, "arms": [{"method": "none"}]}, settings).experiment
     traits = spec_of(plain.engine.kind).traits
-    return load({**keys, "arms": list(_arms(traits, heads, has_drafts=bool(drafts), alone=not clients))}, settings)
+    arms = list(_arms(traits, heads, has_drafts=bool(drafts), alone=not clients))
+    if plain.generation.temperature > 0 and PROBABILISTIC in traits.draft_samplings:
+        drawn = [it for it in arms if it["method"] in SAMPLED_DRAFTS]
+        arms += [{**it, "draft_sampling": PROBABILISTIC} for it in drawn]
+    return load({**keys, "arms": arms}, settings)
 
 
 def _per_kind(asked: AdviceQuestion, source: Folder) -> int:

@@ -12,6 +12,7 @@ from specmeter.errors import UsageError
 from specmeter.experiments.described import LOOKUP, refuse_bad_prompts, refuse_engine
 from specmeter.experiments.file import bundled, load
 from specmeter.models.reference import absolute
+from specmeter.workloads.sessions import session_path
 from specmeter.workloads.spec import ALL_KINDS
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def ask(
     drafts: Sequence[str] = (),
     find_drafts: bool | None = None,
     prompts: Sequence[str] = (),
+    sessions: Sequence[str] = (),
     kinds: Sequence[str] = (),
     from_file: str | None = None,
     urls: Sequence[str] = (),
@@ -45,6 +47,7 @@ def ask(
             "--draft": drafts,
             "--find": find_drafts is not None,
             "--prompts": prompts,
+            "--sessions": sessions,
             "--kind": kinds,
             "--wide": wide,
             "--url": urls,
@@ -63,6 +66,8 @@ def ask(
             )
     elif not target:
         raise UsageError("advise: no target model given", fix="give a GGUF file: `specmeter advise big.gguf`")
+    if sessions and (prompts or kinds):
+        raise UsageError("--sessions: has prompts of its own", fix="leave --prompts and --kind out")
     if prompts and kinds:
         raise UsageError(
             "--kind: only selects among specmeter's own prompts, but --prompts gives yours", fix="leave one of them out"
@@ -82,10 +87,11 @@ def ask(
         drafts=tuple(absolute(it) for it in dict.fromkeys(drafts)),
         find_drafts=not (drafts or urls) if find_drafts is None else find_drafts,
         prompts=tuple(str(Path(it).absolute()) for it in prompts),
+        sessions=tuple(str(session_path(it, Path().absolute())) for it in sessions),
         kinds=tuple(dict.fromkeys(kinds)),
         from_file=from_file if from_file is None or from_file in bundled() else str(Path(from_file).absolute()),
         budget_s=budget_s,
-        goal=goal,
+        goal="latency" if sessions else goal,
         clients=tuple(sorted(clients)),
         wide=wide,
         max_tokens=max_tokens,

@@ -37,6 +37,7 @@ from specmeter.cli.settings import (
     prompts_option,
     quiet_option,
     refuse_hub,
+    sessions_option,
     set_by,
     setting_options,
     url_options,
@@ -68,7 +69,7 @@ _GROUPS = {
     Heading.QUESTION: ("model", "goal", "budget", "clients", "program", "again"),
     Heading.CANDIDATES: ("drafts", "find", "wide", "from_file", "overrides"),
     Heading.SERVERS: ("urls", "baseline_url"),
-    Heading.PROMPTS: ("prompts", "kinds"),
+    Heading.PROMPTS: ("prompts", "sessions", "kinds"),
     Heading.AMOUNT: ("max_tokens",),
     **ENGINE_GROUP,
     Heading.FOLDER: ("out", "new"),
@@ -89,6 +90,7 @@ _GROUPS = {
     "Default: on, unless --draft is given.",
 )
 @prompts_option
+@sessions_option
 @click.option(
     "--kind",
     "kinds",
@@ -162,6 +164,7 @@ def command(
     drafts: tuple[str, ...],
     find: bool | None,
     prompts: tuple[str, ...],
+    sessions: tuple[str, ...],
     kinds: tuple[str, ...],
     budget: float | None,
     goal: Goal,
@@ -212,7 +215,7 @@ def command(
     refuse_hub(hub)
     check_program(program)
     if again is not None:
-        given = [target, model, drafts, find, prompts, kinds, clients, from_file, wide, overrides, dry_run]
+        given = [target, model, drafts, find, prompts, sessions, kinds, clients, from_file, wide, overrides, dry_run]
         given += [urls, baseline_url]
         given += settings.values()
         if any(it not in (None, (), False) for it in given):
@@ -235,6 +238,7 @@ def command(
             drafts=drafts,
             find_drafts=find,
             prompts=prompts,
+            sessions=sessions,
             kinds=kinds,
             from_file=from_file,
             urls=_servers(urls, baseline_url),

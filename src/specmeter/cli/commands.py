@@ -20,6 +20,7 @@ _MIN_MEMORY = 256 * 2**20
 COMMANDS = {
     "advise": "Find the fastest flags for a model on this machine.",
     "run": "Run an experiment, or resume it.",
+    "record": "Record what a program asks of a model server, to repeat it later.",
     "list": "List bundled experiments and earlier runs.",
     "show": "Show the results of a run.",
     "check": "Check a run again from its raw data.",
@@ -41,7 +42,7 @@ _PLACES = {"list": "runs:list_runs", "show": "runs:show", "rescue": "runs:rescue
 """`MODULE:NAME` of those that are not `command` in `cli/NAME.py`."""
 
 GROUPS = {
-    "Measure": ("advise", "run", "study"),
+    "Measure": ("advise", "run", "record", "study"),
     "Results": ("list", "show", "explain", "check", "compare", "report", "serve", "export", "rescue", "audit"),
     "Models and costs": ("predict", "probe", "models", "quality"),
     "This machine": ("doctor", "engines"),

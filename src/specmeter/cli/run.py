@@ -33,8 +33,10 @@ from specmeter.cli.settings import (
     prompts_option,
     quiet_option,
     refuse_hub,
+    sessions_option,
     set_by,
     setting_options,
+    turns_option,
     url_options,
     variant_option,
 )
@@ -78,7 +80,7 @@ def _example(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
 _GROUPS = {
     Heading.CANDIDATES: ("targets", "twins", "drafts", "gamma", "ngram", "methods"),
     Heading.EXPERIMENT: ("variants", "faithful", "overrides", "save", "schema", "example"),
-    Heading.PROMPTS: ("prompts",),
+    Heading.PROMPTS: ("prompts", "sessions", "turns"),
     Heading.AMOUNT: ("blocks", "max_tokens"),
     Heading.LOAD: ("clients", "rate", "depth", "slo_ttft", "slo_tpot"),
     Heading.SERVERS: ("urls", "baseline_url"),
@@ -118,6 +120,8 @@ _GROUPS = {
     help="Drafting method, by the engine's name; repeatable. Default: draft-simple, or the engine's own.",
 )
 @prompts_option
+@sessions_option
+@turns_option
 @load_options
 @url_options("Measure a running server")
 @hub_option
@@ -193,6 +197,8 @@ def command(
     ngram: bool,
     methods: tuple[str, ...],
     prompts: tuple[str, ...],
+    sessions: tuple[str, ...],
+    turns: int | None,
     urls: tuple[str, ...],
     baseline_url: str | None,
     hub: tuple[str, ...],
@@ -243,6 +249,7 @@ def command(
     clients, lengths = load_by(settings), gamma or ()
     described = Described(_with_twins((*what, *targets), twins), drafts, methods, lengths, ngram, settings["engine"])
     described = replace(described, prompts=prompts, load=clients)
+    described = replace(described, sessions=sessions, turns=turns or described.turns)
     described = replace(described, servers=_servers(described, settings, urls, baseline_url))
     changes = (*set_by(settings), *overrides)
     variants = (*(("faithful",) if faithful else ()), *variants)
@@ -403,6 +410,7 @@ def _loaded(
         "--ngram": described.ngram,
         "--method": described.methods,
         "--prompts": described.prompts,
+        "--sessions": described.sessions,
         "--clients, --rate, --depth": described.load,
         "--save": save,
     }

@@ -45,6 +45,17 @@ prompts_option = click.option(
     metavar="FILE",
     help="Your prompts: .txt (one per line), .csv with a header, .jsonl or .json (also chats); repeatable.",
 )
+sessions_option = click.option(
+    "--sessions",
+    multiple=True,
+    metavar="FILE",
+    help="Recorded sessions (see `record`), asked again call by call; repeatable. Also chat logs with tools.",
+)
+turns_option = click.option(
+    "--turns",
+    type=Number(1, 100_000),
+    help="With --sessions: ask only so many calls, which stand for all of them. Default: 32.",
+)
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would be done, and what it needs.")
 new_option = click.option("--new", is_flag=True, help="Start over, even if an unfinished run of this command exists.")
 offline_option = click.option("--offline", is_flag=True, help="Use only models on this machine.")
@@ -66,6 +77,12 @@ _SETTINGS = {
     "threads": "engine.threads",
     "gpu_layers": "engine.gpu_layers",
     "draft_gpu_layers": "engine.draft_gpu_layers",
+    "n_cpu_moe": "engine.cpu_moe_layers",
+    "spec_draft_n_cpu_moe": "engine.draft_cpu_moe_layers",
+    "override_tensor": "engine.override_tensors",
+    "batch_size": "engine.batch",
+    "ubatch_size": "engine.ubatch",
+    "kv_unified": "engine.kv_unified",
     "flash_attn": "engine.flash_attention",
     "cache_type_k": "engine.kv_type_k",
     "cache_type_v": "engine.kv_type_v",
@@ -106,7 +123,8 @@ ENGINE_GROUP = {
     Heading.SAMPLING: ("ignore_eos", "stop", "temp", *(name for name in SAMPLING if name != "stop")),
     Heading.ENGINE: (
         *("engine", "binary", "ctx_size", "threads", "gpu_layers", "draft_gpu_layers", "flash_attn"),
-        *("cache_type_k", "cache_type_v"),
+        *("cache_type_k", "cache_type_v", "batch_size", "ubatch_size", "kv_unified"),
+        *("n_cpu_moe", "cpu_moe", "spec_draft_n_cpu_moe", "override_tensor"),
     ),
 }
 
@@ -275,6 +293,10 @@ _ENGINE: tuple[tuple[tuple[str, ...], Any, str], ...] = (
     (("-fa", "--flash-attn"), click.Choice(["on", "off", "auto"]), "Flash attention."),
     (("-ctk", "--cache-type-k"), str, "Type of the K cache."),
     (("-ctv", "--cache-type-v"), str, "Type of the V cache."),
+    (("-b", "--batch-size"), _number(EngineSettings, "batch"), "Logical batch size in tokens."),
+    (("-ub", "--ubatch-size"), _number(EngineSettings, "ubatch"), "Physical batch size in tokens."),
+    (("-ncmoe", "--n-cpu-moe"), _LAYERS, "Keep the experts of the first N layers in the CPU's memory."),
+    (("--spec-draft-n-cpu-moe",), _LAYERS, "The same of the draft model."),
 )
 _METAVARS = {"--engine": "NAME", "--binary": "FILE", "--cache-type-k": "TYPE", "--cache-type-v": "TYPE"}
 _GENERATION: tuple[tuple[tuple[str, ...], Any, str], ...] = (
@@ -305,6 +327,11 @@ def setting_options(*, repeats: bool) -> Callable[[_F], _F]:
         click.option(*names, type=kind, metavar=_METAVARS.get(names[-1]), help=text) for names, kind, text in options
     ]
     decorators += [
+        click.option("-cmoe", "--cpu-moe", "cpu_moe", is_flag=True, help="Keep all experts in the CPU's memory."),
+        click.option("-kvu", "--kv-unified", "kv_unified", is_flag=True, help="One KV cache for all slots."),
+        click.option(
+            *("-ot", "--override-tensor"), multiple=True, metavar="PATTERN=DEVICE", help="As in llama.cpp; repeatable."
+        ),
         click.option("--ignore-eos", is_flag=True, help="Generate --max-tokens tokens even if the model ends earlier."),
         click.option("--stop", multiple=True, metavar="TEXT", help="End outputs at this text; repeatable."),
     ]
@@ -315,6 +342,8 @@ def set_by(settings: Mapping[str, Any]) -> Iterator[str]:
     """What the options of `setting_options` set, as `--set` would."""
     if settings["binary"] is not None and settings["engine"] is None:
         yield "engine.kind=native"
+    if settings.get("cpu_moe"):
+        yield "engine.cpu_moe_layers=all"
     for option, key in _SETTINGS.items():
         value = settings.get(option)
         if value is not None and value is not False and value != ():
