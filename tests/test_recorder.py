@@ -181,3 +181,42 @@ def test_replies_that_are_none_are_left_out(body: bytes) -> None:
     assert read_reply(body, "application/json", "") is None
     assert read_reply(body, "text/event-stream", "") is None
     assert read_reply(body, "application/json", "gzip") is None
+
+
+def test_streams_keep_their_characters_and_their_calls() -> None:
+    def event(**delta: object) -> str:
+        return f"data: {json.dumps({'choices': [{'delta': delta}]}, ensure_ascii=False)}\n\n"
+
+    def piece(own: str, name: str, arguments: str) -> dict[str, object]:
+        return {"id": own, "function": {"name": name, "arguments": arguments}}
+
+    end = f"data: {json.dumps({'choices': [{'delta': {}, 'finish_reason': 'stop'}]})}\n\n"
+    text = "\ufeff" + event(content="a\u2028b\u0085c") + event(tool_calls=[piece("a", "f", '{"x"')])
+    text += event(tool_calls=[{"function": {"arguments": ": 1}"}}]) + event(tool_calls=[piece("b", "g", "{}")]) + end
+    reply = read_reply(text.encode(), "text/event-stream", "")
+    assert reply is not None
+    assert reply.message["content"] == "a\u2028b\u0085c"
+    calls = [(it["id"], it["function"]["name"], it["function"]["arguments"]) for it in reply.message["tool_calls"]]
+    assert calls == [("a", "f", '{"x": 1}'), ("b", "g", "{}")]
+
+
+def test_what_is_redacted_is_nowhere_in_the_file(tmp_path: Path) -> None:
+    book = Book(tmp_path / "s.jsonl", "x", ["M\u00fcller", "hunter2"])
+    arguments = json.dumps({"who": "M\u00fcller"})
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    asked = [{"role": "user", "content": "hunter2"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"properties": {"hunter2": {}}}}}]
+    book.add({"messages": [*asked, {"role": "user", "content": "\ud83d"}], "tools": tools}, None, 200, {"at": 1.0})
+    book.close()
+    text = (tmp_path / "s.jsonl").read_text("utf-8")
+    assert not any(it in text for it in ("hunter2", "M\u00fcller", "M\\u00fcller"))
+    assert book.unread == 1
+    assert len(read_sessions([tmp_path / "s.jsonl"]).calls) == 1
+
+
+def test_a_file_without_calls_is_gone_on_with(tmp_path: Path) -> None:
+    Book(tmp_path / "s.jsonl", "x").close()
+    again = Book(tmp_path / "s.jsonl", "x")
+    again.add({"messages": [{"role": "user", "content": "Hi"}]}, None, 200, {"at": 1.0})
+    again.close()
+    assert len(lines(tmp_path / "s.jsonl")) == 2
