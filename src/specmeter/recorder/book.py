@@ -12,6 +12,7 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -102,7 +103,8 @@ class Book:
             self._by_prefix[_joined(digests[: len(messages)])] = known
 
     def close(self) -> None:
-        self._file.close()
+        with suppress(OSError):  # of a full disk; each line is on disk, or its call was reported as lost
+            self._file.close()
 
     def _parent(self, digests: Sequence[str]) -> tuple[_Known | None, int]:
         """The call whose messages this one begins with, and how many of them and of its answer are the same."""
