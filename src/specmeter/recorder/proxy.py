@@ -149,7 +149,7 @@ class Recorder:
             return _refused(502, f"{self._to} does not answer: {error}")
         except ConnectionError:  # the program hung up
             self.broken_off += 1
-            return reply or web.Response()
+            return web.Response() if reply is None else reply
         except asyncio.CancelledError:
             self.broken_off += 1
             raise
