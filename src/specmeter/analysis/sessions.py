@@ -395,8 +395,3 @@ def _session(prompt: Prompt) -> str:
 
 def _turn_tokens(prompt: Prompt) -> int | None:
     return None if prompt.turn is None else prompt.turn.reply_tokens
-
-
-def shares(parts: SessionParts) -> Sequence[tuple[str, float]]:
-    """(part, its share) of all time."""
-    return [(name, getattr(parts, name) / parts.total) for name in PARTS] if parts.total else []

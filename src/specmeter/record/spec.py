@@ -137,9 +137,8 @@ class EngineTraits(Record):
 
     def by_rejection(self, arm: Arm) -> bool:
         """Whether drafts of an arm are verified by rejection sampling at temperature > 0."""
-        return "rejection" in (arm.rule, next(iter(self.rules), None) if arm.rule is None else None) or (
-            arm.draft_sampling == PROBABILISTIC
-        )
+        rule = arm.rule or next(iter(self.rules), None)
+        return rule == "rejection" or arm.draft_sampling == PROBABILISTIC
 
 
 RefusedDraft = Literal["refuse", "measure"]
