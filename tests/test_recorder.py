@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from aiohttp import ClientSession, web
@@ -21,6 +22,7 @@ from specmeter.recorder.proxy import HOST, Recorder
 from specmeter.recorder.replies import read_reply
 from specmeter.workloads.sessions import read_sessions
 
+Answer = TypeVar("Answer")
 CHAT = "/v1/chat/completions"
 ASKED: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi, my key is sk-123."}], "temperature": 0.5}
 ANSWER: dict[str, Any] = {
@@ -83,6 +85,12 @@ async def served(out: Path, *redact: str) -> AsyncIterator[tuple[Recorder, Clien
         await runner.cleanup()
 
 
+def in_own_loop(work: Coroutine[Any, Any, Answer]) -> Answer:
+    """Runs `work` in another thread: the browser of other tests leaves a running loop in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
+
+
 def recorded(out: Path, script: Callable[[Recorder, ClientSession, str], Awaitable[None]], *redact: str) -> Recorder:
     """What is left when a client has done its script."""
 
@@ -91,7 +99,7 @@ def recorded(out: Path, script: Callable[[Recorder, ClientSession, str], Awaitab
             await script(recorder, client, address)
         return recorder
 
-    return asyncio.run(run())
+    return in_own_loop(run())
 
 
 def lines(out: Path) -> list[dict[str, Any]]:
@@ -161,7 +169,7 @@ def test_a_server_that_is_not_there_is_told_to_the_client(tmp_path: Path) -> Non
         book.close()
         assert recorder.broken_off == 1
 
-    asyncio.run(run())
+    in_own_loop(run())
 
 
 def test_wrong_input_is_refused(tmp_path: Path) -> None:
