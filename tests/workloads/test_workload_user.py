@@ -208,7 +208,8 @@ def test_chats_end_with_the_last_turn_of_the_user() -> None:
     assert [role for role, _ in said(poet)] == ["system", "user", "assistant", "user"]
     assert poet.text == "Another one."
     assert len({it.sha256 for it in (brief, joke, batch, poet)}) == 4
-    assert poet.sha256 != poet.model_copy(update={"before": ()}).digest()
+    changes: tuple[dict[str, object], ...] = ({"before": ()}, {"tools": ({"type": "x"},)}, {"held": {"grammar": "x"}})
+    assert len({poet.sha256, *(poet.model_copy(update=it).digest() for it in changes)}) == 4
 
 
 @pytest.mark.parametrize(

@@ -507,7 +507,7 @@ class Prompt(Record):
     thinking: Annotated[bool | None, Field(exclude_if=lambda value: value is None)] = None
     """Value of `enable_thinking` in the chat template; None: the template's default."""
     sha256: str
-    """SHA-256 of the UTF-8 text and earlier turns."""
+    """SHA-256 of the UTF-8 text, or of earlier turns, tools and what the answer is held to with it."""
     token_count: int | None = None
     """Exact length in tokens (only for prompts of a requested length)."""
     max_tokens: Annotated[int, Field(ge=1)] | None = None
@@ -542,6 +542,9 @@ class Prompt(Record):
 
     def digest(self) -> str:
         """What `sha256` has to be."""
-        given = [self.messages, self.tools] if self.tools else self.messages
-        said = json.dumps(given, ensure_ascii=False) if self.before or self.tools else self.text
+        if not (self.before or self.tools or self.held):
+            said = self.text
+        else:
+            more = [it for it in (self.tools, self.held) if it]
+            said = json.dumps([self.messages, *more] if more else self.messages, ensure_ascii=False)
         return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()
