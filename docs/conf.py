@@ -1,4 +1,4 @@
-"""The site of the documentation: `uv run sphinx-build -W docs build/site`.
+"""The site of the documentation: `uv run --group dev sphinx-build -W docs build/site`.
 
 Its pages are the Markdown files of this folder as they are; `index.rst` gives them an order.
 """

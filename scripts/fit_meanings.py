@@ -1,10 +1,10 @@
 """Fit the points of evidence in `meanings.toml` to labelled columns, and show how often the best meaning is right.
 
-    uv run python scripts/fit_meanings.py            what the present points are worth
-    uv run python scripts/fit_meanings.py --fit      the same after a fit, held out by file
-    uv run python scripts/fit_meanings.py --write    fit on all files and write the points back, if that is better
-    uv run python scripts/fit_meanings.py --wrong    the columns whose best meaning is wrong
-    uv run python scripts/fit_meanings.py --sharp    the log loss by nats per point
+    uv run --group dev python scripts/fit_meanings.py            what the present points are worth
+    uv run --group dev python scripts/fit_meanings.py --fit      the same after a fit, held out by file
+    uv run --group dev python scripts/fit_meanings.py --write    fit on all files and write the points back, if that is better
+    uv run --group dev python scripts/fit_meanings.py --wrong    the columns whose best meaning is wrong
+    uv run --group dev python scripts/fit_meanings.py --sharp    the log loss by nats per point
 
 The labels are in `tests/data/audit/columns.tsv`: file, number of the grid, kind, text above it, heading, meaning of
 each stream (`first=rate.sd; %=acceptance`; `a|b`: either), and some cells. The probability of a meaning is the softmax

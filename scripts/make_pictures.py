@@ -1,7 +1,7 @@
 """Make the pictures of the documentation, `docs/images`, from pages as they are now.
 
     uv run specmeter run demo --out runs/demo
-    uv run python scripts/make_pictures.py runs/demo
+    uv run --group dev python scripts/make_pictures.py runs/demo
 
 Needs Chromium, a Chinese font, and `pip install pillow`, which brings each picture down to 192 colours.
 """

@@ -43,7 +43,7 @@ def test_reference_pages_are_up_to_date() -> None:
 def test_commands_that_pages_show_exist() -> None:
     known = set(all_commands())
     for page in PAGES:
-        shown = re.findall(r"^(?:uv run )?specmeter ([a-z]+)\b", _code(page.read_text(encoding="utf-8")), re.MULTILINE)
+        shown = re.findall(r"^(?:uv run (?:--extra \w+ )?)?specmeter ([a-z]+)\b", _code(page.read_text(encoding="utf-8")), re.MULTILINE)
         assert set(shown) <= known, page
 
 
@@ -133,7 +133,7 @@ def test_options_that_pages_show_are_those_of_the_commands() -> None:
     for page in pages:
         blocks = re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
         text = "\n".join(blocks).replace("\\\n", " ")
-        for line in re.findall(r"^(?:.* && )?(?:uv run )?specmeter (.*)$", text, re.MULTILINE):
+        for line in re.findall(r"^(?:.* && )?(?:uv run (?:--extra \w+ )?)?specmeter (.*)$", text, re.MULTILINE):
             words = shlex.split(re.split(r" [|>] | && ", line)[0], comments=True)
             found: click.Command = root
             while isinstance(found, click.Group):

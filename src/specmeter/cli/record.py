@@ -7,16 +7,20 @@ import logging
 import signal
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from specmeter.cli.usage import Number
 from specmeter.errors import UsageError
+from specmeter.extensions import installing
 from specmeter.messages import Message
 from specmeter.recorder.book import Book
-from specmeter.recorder.proxy import HOST, Recorder
 from specmeter.show.terminal.console import errors, output
 from specmeter.text import counted
+
+if TYPE_CHECKING:
+    from specmeter.recorder.proxy import Recorder
 
 
 @click.command(name="record")
@@ -44,12 +48,18 @@ def command(to: str, port: int, out: Path, redact: tuple[str, ...]) -> int:
     The file has all messages, tools and replies of chat calls, and the server's times and counts. It has no headers, so
     no API keys. With an existing recording, new calls are added to it.
 
+    Needs the extra `record` (aiohttp): `uv pip install -e '.[record]'` in a clone.
+
     \b
     Examples:
       specmeter record --to http://127.0.0.1:8080 --out my-agent.jsonl
       specmeter record --to http://127.0.0.1:8080 --port 9000 --out mine.jsonl --redact 'sk-[A-Za-z0-9]+'
       specmeter run big.gguf --draft small.gguf --sessions my-agent.jsonl
     """
+    try:
+        from specmeter.recorder.proxy import HOST, Recorder
+    except ModuleNotFoundError as error:
+        raise UsageError(f"record: the package {error.name} is not installed", fix=installing("record")) from None
     book = Book(out, to, redact)
     recorder = Recorder(to, port, book)
     screen = errors()
