@@ -2,7 +2,7 @@
 
     uv run --group dev python scripts/fit_meanings.py            what the present points are worth
     uv run --group dev python scripts/fit_meanings.py --fit      the same after a fit, held out by file
-    uv run --group dev python scripts/fit_meanings.py --write    fit on all files and write the points back, if that is better
+    uv run --group dev python scripts/fit_meanings.py --write    fit on all files, write the points back if better
     uv run --group dev python scripts/fit_meanings.py --wrong    the columns whose best meaning is wrong
     uv run --group dev python scripts/fit_meanings.py --sharp    the log loss by nats per point
 

@@ -20,6 +20,8 @@ from specmeter.experiments.file import parse
 from specmeter.laboratory.cautions import too_few
 
 ROOT = Path(__file__).resolve().parent.parent
+STARTED = r"(?:uv run (?:--extra \w+ )?)?specmeter"
+"""How a page starts it, as a pattern."""
 PAGES = sorted(
     [
         *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
@@ -43,7 +45,7 @@ def test_reference_pages_are_up_to_date() -> None:
 def test_commands_that_pages_show_exist() -> None:
     known = set(all_commands())
     for page in PAGES:
-        shown = re.findall(r"^(?:uv run (?:--extra \w+ )?)?specmeter ([a-z]+)\b", _code(page.read_text(encoding="utf-8")), re.MULTILINE)
+        shown = re.findall(rf"^{STARTED} ([a-z]+)\b", _code(page.read_text(encoding="utf-8")), re.MULTILINE)
         assert set(shown) <= known, page
 
 
@@ -133,7 +135,7 @@ def test_options_that_pages_show_are_those_of_the_commands() -> None:
     for page in pages:
         blocks = re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
         text = "\n".join(blocks).replace("\\\n", " ")
-        for line in re.findall(r"^(?:.* && )?(?:uv run (?:--extra \w+ )?)?specmeter (.*)$", text, re.MULTILINE):
+        for line in re.findall(rf"^(?:.* && )?{STARTED} (.*)$", text, re.MULTILINE):
             words = shlex.split(re.split(r" [|>] | && ", line)[0], comments=True)
             found: click.Command = root
             while isinstance(found, click.Group):

@@ -1,6 +1,10 @@
+import hashlib
 import json
+import os
+import platform
+import subprocess
 import sys
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,6 +29,14 @@ from specmeter.laboratory.doctor import (
     refuse_idle_gpu,
 )
 from specmeter.record import EngineIdentity, Gpu, Host
+
+
+class PurePosixHome(PurePosixPath):
+    """A home folder that need not exist."""
+
+    def resolve(self) -> "PurePosixHome":
+        return self
+
 
 SYSTEM = "CPU : SSE3 = 1 | AVX = 1 | AVX2 = 1 | AVX512 = 0 | FMA = 1 | LLAMAFILE = 1 | "
 VERSION = "ggml_cuda_init: found 1 CUDA devices:\nversion: 7166 (eec1e33a9)\nbuilt with cc (Debian) for x86_64\n"
@@ -232,6 +244,42 @@ def test_command_gives_json_and_fails_without_an_engine(examined: list[Diagnosis
     assert answer["diagnoses"][0]["state"] == "missing"
     assert answer["host"]["cpu"] == "CPU"
     assert CliRunner().invoke(command, []).exit_code == 1
+
+
+def test_what_people_publish_has_no_home_no_user_and_no_host(tmp_path: Path) -> None:
+    """The whole command, in a home of its own; the hash of the host's name is gone as well."""
+    home = tmp_path / "marker-of-a-user"
+    (home / "bin").mkdir(parents=True)
+    disk = tmp_path / "media" / home.name / "cache"
+    where = {name: str(home) for name in ("HOME", "USERPROFILE")}
+    named = {"SPECMETER_LLAMA_SERVER": str(home / "bin" / "absent"), "SPECMETER_CACHE": str(disk)}
+    result = subprocess.run(
+        [sys.executable, "-m", "specmeter", "doctor", "--json"],
+        env=os.environ | where | named,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stderr
+    told = {it["name"]: it["detail"] for it in json.loads(result.stdout)["diagnoses"]}
+    assert str(Path("~", "bin", "absent")) in told["native"]
+    assert str(Path("media", "USER", "cache")) in told["cache folder"]
+    assert home.name not in result.stdout
+    assert hashlib.sha256(platform.node().encode()).hexdigest() not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("home", "told", "said"),
+    [
+        ("/home/al", "/home/al/x and /home/alice/x, /home/al", "~/x and /home/alice/x, ~"),
+        ("/home/al", "/media/al/x, al, total", "/media/USER/x, al, total"),
+        ("/", "/usr/bin/python", "/usr/bin/python"),
+    ],
+)
+def test_only_the_home_itself_is_replaced(home: str, told: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "home", lambda: PurePosixHome(home))
+    assert doctor.without_home(told) == said
 
 
 def test_the_library_of_the_instrumented_engine_is_looked_at(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from specmeter.host.bandwidth import Bandwidth, measure_bandwidth, remember, rem
 from specmeter.host.energy import EnergyMeter, find_sources
 from specmeter.host.limits import memory_available_bytes
 from specmeter.host.machine import read_host
-from specmeter.laboratory.doctor import Diagnosis, can_measure, examine
+from specmeter.laboratory.doctor import Diagnosis, can_measure, examine, without_home
 from specmeter.laboratory.pairs import pair
 from specmeter.models.reference import found_models
 from specmeter.record import Estimate, Host
@@ -40,7 +40,7 @@ _TONES: dict[str, Tone] = {"ok": "good", "limited": "doubtful", "missing": "bad"
     type=Number(1, 1024),
     help="With --bandwidth. Default: all physical cores.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, including the machine's details.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for a bug report, without user, host and home names.")
 @click.pass_context
 def command(
     ctx: click.Context, bandwidth: bool, names: tuple[str, ...], no_measure: bool, threads: int | None, as_json: bool
@@ -78,8 +78,9 @@ def command(
     if as_json:
         answer = {
             "usable": usable,
-            "diagnoses": [asdict(diagnosis) for diagnosis in diagnoses],
-            "host": host.model_dump(mode="json"),
+            "diagnoses": [{key: without_home(it) for key, it in asdict(one).items()} for one in diagnoses],
+            # People publish this, and a hash of a name can be guessed.
+            "host": host.model_dump(mode="json", exclude={"hostname_sha256"}),
         }
         say_json(answer)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,6 +32,7 @@ _DISK_BYTES = 3 * _GIB
 _MEMORY_BYTES = 4 * _GIB
 _SWAP_BYTES = _GIB // 4
 _NO_FIX = "none; use several blocks to see whether it matters"
+_CASE = re.IGNORECASE if os.name == "nt" else re.NOFLAG
 _SLOW_POLICIES = ("powersave", "conservative", "low power", "power saver")
 
 
@@ -126,7 +128,7 @@ def _cache_folder() -> Diagnosis:
         return Diagnosis("models", "cache folder", "missing", error.message, error.fix)
     except OSError as error:
         return Diagnosis("models", "cache folder", "missing", str(error), "set SPECMETER_CACHE to another folder")
-    shown = f"{_short(folder)}, {size(free)} free"
+    shown = f"{without_home(str(folder))}, {size(free)} free"
     if not os.access(existing, os.W_OK):
         return Diagnosis(
             "models", "cache folder", "missing", f"{shown}, not writable", "set SPECMETER_CACHE to another folder"
@@ -216,8 +218,14 @@ def _unseen(host: Host) -> str:
     return f"not readable ({host.container or 'no sensor'})"
 
 
-def _short(path: Path) -> str:
+def without_home(text: str) -> str:
+    """A text without the user's home folder (`~`) and name (`USER`), to be published."""
     try:
-        return str(Path("~") / path.relative_to(Path.home()))
-    except (ValueError, RuntimeError):
-        return str(path)
+        home = Path.home()
+        homes = {str(it) for it in (home, home.resolve()) if it.name}
+    except (OSError, RuntimeError):
+        return text
+    for it in sorted(homes, key=len, reverse=True):
+        text = re.sub(rf"{re.escape(it)}(?![\w.-])", "~", text, flags=_CASE)
+    # As in /media/NAME/disk.
+    return re.sub(rf"(?<=[/\\]){re.escape(home.name)}(?=[/\\])", "USER", text, flags=_CASE) if home.name else text
