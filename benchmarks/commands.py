@@ -1,7 +1,8 @@
 """What a user waits for: how long each command on a demo takes, and what an installation takes on the disk.
 
     uv run python benchmarks/commands.py [--run FOLDER] [--times 7]        `--run`: a demo at hand
-    uv run python benchmarks/commands.py --install                         into an environment of its own
+    uv run python benchmarks/commands.py --install                         into environments of their own
+    uv run python benchmarks/commands.py --first                           the README's first command, in an empty home
 
 Each command is a process of its own; after one start that is not counted the median counts.
 """
@@ -10,10 +11,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
+import shlex
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -21,8 +25,9 @@ from large_run import watched
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = "model,gamma,tok/s,baseline tok/s,speedup,acceptance\n" + "MoE Q4,16,69.7,55.3,1.26,0.2%\n" * 20
-MEASURING = ("gguf", "xllamacpp", "huggingface-hub", "hf-xet", "nvidia-ml-py")
-"""Packages that auditing, showing and reporting need nothing of."""
+READING = ("click", "jinja2", "numpy", "psutil", "pydantic", "pyyaml", "rich")
+"""What audit, show, check and report need, as docs/how-to/audit.md says."""
+FIRST = re.compile(r"^pip install uv && (uv run .*)$", re.MULTILINE)
 
 
 def print_times(run: Path, times: int, scratch: Path) -> None:
@@ -47,21 +52,46 @@ def print_times(run: Path, times: int, scratch: Path) -> None:
 
 def print_sizes(scratch: Path) -> None:
     """On the disk, compiled modules included, as `du` counts them."""
-    python = scratch / "env" / ("Scripts" if os.name == "nt" else "bin") / "python"
-    subprocess.run(["uv", "venv", "--quiet", "--python", sys.executable, str(scratch / "env")], check=True)
-    install = ["uv", "pip", "install", "--quiet", "--compile-bytecode", "--link-mode", "copy", "--python", str(python)]
-    subprocess.run([*install, str(ROOT)], check=True, cwd=ROOT)
-    where = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
-    packages = Path(subprocess.run(where, check=True, capture_output=True, text=True).stdout.strip())
-    print(f"installed {told(packages):.0f} MB")
-    subprocess.run(["uv", "pip", "uninstall", "--quiet", "--python", str(python), *MEASURING], check=True)
-    (scratch / "table.csv").write_text(TABLE, encoding="utf-8")
-    audit = subprocess.run(
-        [str(python), "-m", "specmeter", "audit", "table.csv"], cwd=scratch, check=False, stdout=subprocess.DEVNULL
-    )
-    if audit.returncode not in (0, 1, 4):
-        raise SystemExit("without them, nothing is audited")
-    print(f"for audit, show and report alone {told(packages):.0f} MB")
+    whole = _installed(scratch / "whole", [str(ROOT)])
+    print(f"installed {told(whole):.0f} MB")
+    light = _installed(scratch / "light", ["--no-deps", str(ROOT)], list(READING))
+    print(f"for audit, show and report alone {told(light):.0f} MB")
+
+
+def _installed(env: Path, *packages: list[str]) -> Path:
+    """The folder of packages of a new environment in which a table can be audited."""
+    python = env / ("Scripts" if os.name == "nt" else "bin") / "python"
+    subprocess.run(["uv", "venv", "--quiet", "--python", sys.executable, str(env)], check=True)
+    for asked in packages:
+        install = ["uv", "pip", "install", "--quiet", "--compile-bytecode", "--link-mode", "copy"]
+        subprocess.run([*install, "--python", str(python), *asked], check=True, cwd=ROOT)
+    (env / "table.csv").write_text(TABLE, encoding="utf-8")
+    audit = [str(python), "-m", "specmeter", "audit", "table.csv"]
+    if subprocess.run(audit, cwd=env, check=False, stdout=subprocess.DEVNULL).returncode not in (0, 1, 4):
+        raise SystemExit("nothing can be audited there")
+    return _packages(env)
+
+
+def _packages(env: Path) -> Path:
+    return next(env.rglob("site-packages"))
+
+
+def print_first(scratch: Path) -> None:
+    """A clone, the README's first command, and nothing else: no settings, no cache, nothing downloaded before."""
+    clone, home = scratch / "clone", scratch / "home"
+    home.mkdir()
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
+    found = FIRST.search((clone / "README.md").read_text(encoding="utf-8"))
+    if found is None:
+        raise SystemExit("README.md has no first command")
+    own = {name: it for name, it in os.environ.items() if not name.startswith(("UV_", "VIRTUAL_ENV", "SPECMETER_"))}
+    own |= {"HOME": str(home), "USERPROFILE": str(home), "UV_CACHE_DIR": str(home / "uv")}
+    started = time.perf_counter()
+    subprocess.run(shlex.split(found[1]), check=True, cwd=clone, env=own)
+    seconds = time.perf_counter() - started
+    packages = _packages(clone / ".venv")
+    count = len(list(packages.glob("*.dist-info")))
+    print(f"first command: {count} packages, {told(packages):.0f} MB, {seconds:.0f} s")
 
 
 def told(packages: Path) -> float:
@@ -79,12 +109,13 @@ def main() -> None:
     parser.add_argument("--run", type=Path, help="a run folder, of the demo")
     parser.add_argument("--times", type=int, default=7)
     parser.add_argument("--install", action="store_true", help="what an installation takes, instead")
+    parser.add_argument("--first", action="store_true", help="what the README's first command takes, instead")
     args = parser.parse_args()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # with it every start compiles all that it imports
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
-        if args.install:
-            print_sizes(scratch)
+        if args.install or args.first:
+            print_sizes(scratch) if args.install else print_first(scratch)
             return
         if args.run is None:
             watched(scratch, "run", "demo", "--out", "demo", codes=(0, 1))

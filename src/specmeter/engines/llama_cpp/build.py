@@ -66,7 +66,7 @@ def examine_embedded(host: Host) -> EngineStatus:
             "missing",
             error.message,
             "reinstall specmeter's dependencies; on a CPU without AVX2 (x86) or ARMv8, build llama-server "
-            "(`{BUILD_COMMAND} --tuned`) and use engine.kind: native",
+            f"(`{BUILD_COMMAND} --tuned`) and use engine.kind: native",
         )
 
 
