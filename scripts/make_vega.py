@@ -17,7 +17,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-ASSET = Path(__file__).resolve().parent.parent / "src" / "specmeter" / "report" / "assets" / "vega.js"
+ASSET = Path(__file__).resolve().parent.parent / "src" / "specmeter" / "show" / "page" / "assets" / "vega.js"
 SOURCES = (
     ("vega@6.2.0", "build/vega.min.js", "ea6a5936381d06f912466354e2b6a20eb66c4d41f1ca9dff1e0236dfee6ee392"),
     ("vega-lite@6.4.2", "build/vega-lite.min.js", "3cef62eb552b03bc3de6b97c830c1118e2ba64f662530088c9af9e0fab370523"),
