@@ -230,14 +230,14 @@ def close_written(db: sqlite3.Connection, *, moved: bool = False) -> None:
     Of a run that was `moved` SQLite would remove what lies beside the file that has its name now; Python 3.11 cannot
     tell it not to.
     """
-    if moved and sys.version_info >= (3, 12):
-        db.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE)
     try:
         if moved:
+            if sys.version_info >= (3, 12):
+                db.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE)
             return
         db.execute("PRAGMA busy_timeout = 500")
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    except sqlite3.Error:  # a full disk; what was committed lies in the WAL
+    except sqlite3.Error:  # closed before; or a full disk: what was committed lies in the WAL
         pass
     finally:
         db.close()
