@@ -24,7 +24,7 @@ STARTED = r"(?:uv run (?:--extra \w+ )?)?specmeter"
 """How a page starts it, as a pattern."""
 PAGES = sorted(
     [
-        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "THIRD_PARTY.md")),
         *(ROOT / "benchmarks").glob("*.md"),
         *(ROOT / "docs").rglob("*.md"),
     ]
