@@ -2,7 +2,7 @@
 
     uv run python benchmarks/commands.py [--run FOLDER] [--times 7]        `--run`: a demo at hand
     uv run python benchmarks/commands.py --install                         into environments of their own
-    uv run python benchmarks/commands.py --first                           the README's first command, in an empty home
+    uv run python benchmarks/commands.py --first [--demo]                  the README's first command, in an empty home
 
 Each command is a process of its own; after one start that is not counted the median counts.
 """
@@ -76,8 +76,9 @@ def _packages(env: Path) -> Path:
     return next(env.rglob("site-packages"))
 
 
-def print_first(scratch: Path) -> None:
-    """A clone, the README's first command, and nothing else: no settings, no cache, nothing downloaded before."""
+def print_first(scratch: Path, *, demo: bool) -> None:
+    """A clone, the README's first command, and nothing else: no settings, no cache, nothing downloaded before. Without
+    `demo` it ends when specmeter is installed."""
     clone, home = scratch / "clone", scratch / "home"
     home.mkdir()
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
@@ -86,12 +87,15 @@ def print_first(scratch: Path) -> None:
         raise SystemExit("README.md has no first command")
     own = {name: it for name, it in os.environ.items() if not name.startswith(("UV_", "VIRTUAL_ENV", "SPECMETER_"))}
     own |= {"HOME": str(home), "USERPROFILE": str(home), "UV_CACHE_DIR": str(home / "uv")}
+    command = found[1] if demo else found[1].replace(" run demo", " --version")
     started = time.perf_counter()
-    subprocess.run(shlex.split(found[1]), check=True, cwd=clone, env=own)
+    subprocess.run(shlex.split(command), check=True, cwd=clone, env=own)
     seconds = time.perf_counter() - started
     packages = _packages(clone / ".venv")
     count = len(list(packages.glob("*.dist-info")))
-    print(f"first command: {count} packages, {told(packages):.0f} MB, {seconds:.0f} s")
+    print(
+        f"first command: {count} packages, {told(packages):.0f} MB, {seconds:.0f} s{' with the demo' if demo else ''}"
+    )
 
 
 def told(packages: Path) -> float:
@@ -110,12 +114,13 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=7)
     parser.add_argument("--install", action="store_true", help="what an installation takes, instead")
     parser.add_argument("--first", action="store_true", help="what the README's first command takes, instead")
+    parser.add_argument("--demo", action="store_true", help="with --first: to the end of the demo")
     args = parser.parse_args()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # with it every start compiles all that it imports
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         if args.install or args.first:
-            print_sizes(scratch) if args.install else print_first(scratch)
+            print_sizes(scratch) if args.install else print_first(scratch, demo=args.demo)
             return
         if args.run is None:
             watched(scratch, "run", "demo", "--out", "demo", codes=(0, 1))
