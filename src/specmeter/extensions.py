@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from specmeter.errors import UsageError
 
-INSTALL = "in a clone of specmeter, run `uv sync` (with pip: `pip install ./packages/specmeter-studies`)"
+INSTALL = "in a clone of specmeter, run `uv sync --inexact` (with pip: `pip install ./packages/specmeter-studies`)"
 """How the package of studies is installed."""
 OF_STUDIES = ("study", "quality")
 """Commands that come with the package of studies."""
