@@ -141,7 +141,8 @@ def _refuse_missing_extra(name: str) -> None:
         if name in (metadata("specmeter").get_all("Provides-Extra") or ()):
             raise UsageError(
                 f"specmeter {name}: its package is not installed",
-                fix=f"in a clone of specmeter, run `uv sync --inexact` (with pip: `pip install ./packages/specmeter-{name}`)",
+                fix="in a clone of specmeter, run `uv sync --inexact` "
+                f"(with pip: `pip install ./packages/specmeter-{name}`)",
             )
 
 
