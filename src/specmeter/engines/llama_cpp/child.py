@@ -40,6 +40,8 @@ def serve(fields: dict[str, Any]) -> int:
     """Serve until the process is ended; 2 when a field cannot be set, 1 when the server does not come up."""
     xllamacpp = _wheel()
     params = xllamacpp.CommonParams()
+    if "hostnames" in fields and not hasattr(params, "hostnames"):  # older wheels take a single address
+        (fields["hostname"],) = fields.pop("hostnames")
     for path, value in fields.items():
         try:
             assign(params, path, value)

@@ -224,21 +224,28 @@ _FIX = "reinstall it: `pip install --force-reinstall xllamacpp`"
 
 
 class EmbeddedEngine:
-    """Starts sessions on the embedded server, the default. Raises `EngineStartError` when the wheel is not
-    installed."""
+    """Starts sessions on the embedded server, the default: with the installed wheel, or with the one that was installed
+    into a folder of its own (`pip install --target`). Raises `EngineStartError` when there is none."""
 
-    def __init__(self) -> None:
-        spec = importlib.util.find_spec("xllamacpp")
-        if spec is None or spec.origin is None:
-            raise EngineStartError("the embedded engine (package xllamacpp) is not installed", fix=_FIX)
-        self._package = Path(spec.origin).parent
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder, self._fix = folder, _FIX
+        if folder is None:
+            spec = importlib.util.find_spec("xllamacpp")
+            if spec is None or spec.origin is None:
+                raise EngineStartError("the embedded engine (package xllamacpp) is not installed", fix=_FIX)
+            self._package = Path(spec.origin).parent
+            return
+        self._package = folder.absolute() / "xllamacpp"
+        self._fix = f"install it there: `pip install --target {folder} --no-deps xllamacpp==VERSION`"
+        if not self._package.is_dir():
+            raise EngineStartError(f"{folder}: no xllamacpp wheel is installed in this folder", fix=self._fix)
 
     def identify(self) -> EngineIdentity:
         """Which engine this is, to the byte. Raises `EngineStartError` when the wheel cannot be loaded."""
         libraries = wheel_libraries(self._package)
         extension = next((file for file in libraries if file.stem.startswith("xllamacpp")), None)
         if extension is None:
-            raise EngineStartError(f"{self._package}: xllamacpp's extension module is missing", fix=_FIX)
+            raise EngineStartError(f"{self._package}: xllamacpp's extension module is missing", fix=self._fix)
         about = self._about
         return EngineIdentity(
             kind="embedded",
@@ -268,7 +275,7 @@ class EmbeddedEngine:
             return ServerCommand(
                 argv=_CHILD,
                 shown=(*_CHILD, shown),
-                env=clean_environment(trace=launch.arm.engine.trace_steps),
+                env=self._environment(trace=launch.arm.engine.trace_steps),
                 stdin=json.dumps(fields | private | {"api_keys": [api_key]}),
             )
 
@@ -286,13 +293,21 @@ class EmbeddedEngine:
                 capture_output=True,
                 timeout=120,
                 check=True,
-                env=clean_environment(trace=False),
+                env=self._environment(trace=False),
             )
             return json.loads(done.stdout)
         except (OSError, subprocess.SubprocessError, ValueError) as error:
             stderr = getattr(error, "stderr", None) or b""
             last = stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or [str(error)]
-            raise EngineStartError(f"the embedded engine cannot be loaded: {last[0][:300]}", fix=_FIX) from None
+            where = "" if self._folder is None else f" from {self._folder}"
+            raise EngineStartError(
+                f"the embedded engine cannot be loaded{where}: {last[0][:300]}", fix=self._fix
+            ) from None
+
+    def _environment(self, *, trace: bool) -> dict[str, str]:
+        """A wheel in a folder of its own comes before the installed one."""
+        env = clean_environment(trace=trace)
+        return env if self._folder is None else env | {"PYTHONPATH": str(self._package.parent)}
 
 
 # --- a native server -------------------------------------------------------------------------------------------------

@@ -12,7 +12,9 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from specmeter.engines.llama_cpp.draft_rules import NGRAM_CACHE_GAMMA
 from specmeter.engines.llama_cpp.options import OPTIONS, to_flags
@@ -77,6 +79,11 @@ class NativeOptions(Record):
 
     binary: str | None = None
     """Path of the llama-server binary."""
+    builds: Annotated[dict[str, str], Field(max_length=16)] = {}
+    """Name -> a llama-server, or a folder into which a wheel of xllamacpp was installed: several builds in one run.
+    Each arm says in its own options which of them it is measured with."""
+    build: str | None = None
+    """The build of an arm, by its name."""
 
 
 def is_gpu(device: str) -> bool:
@@ -396,7 +403,11 @@ EMBEDDED = EngineSpec(
 
 NATIVE = EngineSpec(
     traits=EMBEDDED.traits.model_copy(update={"settings": settings_without("record_experts"), "pinned": False}),
-    make=lambda options: late("specmeter.engines.llama_cpp.engine:NativeEngine")(options.binary),
+    make=lambda options: (
+        late("specmeter.engines.llama_cpp.builds:SeveralBuilds")(options.builds)
+        if options.builds
+        else late("specmeter.engines.llama_cpp.engine:NativeEngine")(options.binary)
+    ),
     options=NativeOptions,
     check_arm=check_arm,
     serve=command,

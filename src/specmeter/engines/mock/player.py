@@ -162,7 +162,8 @@ class Player:
     def _pace(self, prompt: Prompt, block: int, repeat: int) -> float:
         """How much longer than by the cost model this generation takes."""
         rng = random.Random(f"{self._spec.seed}/noise/{self._arm.id}/{block}/{prompt.id}/{repeat}")
-        return rng.lognormvariate(0.0, self._spec.noise) * (1 + self._spec.block_drift) ** block
+        slower = self._spec.builds.get(self._arm.engine.options.get("build", ""), 1.0)
+        return slower * rng.lognormvariate(0.0, self._spec.noise) * (1 + self._spec.block_drift) ** block
 
     def _stalled_at(self, prompt: Prompt, block: int, repeat: int, length: int) -> int | None:
         """Before which token this generation is held up, if it is."""

@@ -257,12 +257,13 @@ def _divided(them: Iterable[T], device_of: Callable[[T], str | None]) -> dict[st
     return found
 
 
-def read_run_data(run: RunReader) -> RunData:
-    """Everything that checks need of a run. Raises `StoreError` when it is damaged."""
+def read_run_data(run: RunReader, compared: Mapping[str, Arm] | None = None) -> RunData:
+    """Everything that checks need of a run; `compared` are its arms with other baselines than they were measured with.
+    Raises `StoreError` when it is damaged."""
     sessions = {session.id: session for session in run.sessions()}
     traits = run.traits()
     experiment = run.experiment()
-    arms = {arm.id: arm for arm in run.arms()}
+    arms = compared or {arm.id: arm for arm in run.arms()}
     greedy = experiment.generation.temperature == 0
     texts: dict[bytes, tuple[int, ...]] = {}
     requests = tuple(read_requests(run, arms, texts, count_tokens=not greedy))

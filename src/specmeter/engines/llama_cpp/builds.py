@@ -1,0 +1,74 @@
+"""Several builds of llama.cpp's server in one run: each session is one of the build that its arm names.
+
+A build is a `llama-server`, or a folder into which a wheel of xllamacpp was installed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specmeter.engines.llama_cpp.engine import EmbeddedEngine, NativeEngine
+from specmeter.engines.llama_cpp.spec import NATIVE, NativeOptions
+from specmeter.engines.session import Engine
+from specmeter.errors import EngineStartError, ExperimentError
+from specmeter.record import EngineIdentity
+
+if TYPE_CHECKING:
+    from specmeter.engines.llama_cpp.server import LlamaSession
+    from specmeter.engines.session import Launch
+
+
+def engine_of(place: str | Path) -> EmbeddedEngine | NativeEngine:
+    """The engine of a build. Raises `EngineStartError` where there is none."""
+    path = Path(place).expanduser()
+    if not path.exists():
+        raise EngineStartError(
+            f"{place}: no such file or folder",
+            fix="give a llama-server, or a folder into which a wheel of xllamacpp was installed",
+        )
+    return EmbeddedEngine(path) if path.is_dir() else NativeEngine(path)
+
+
+class SeveralBuilds(Engine):
+    """The builds of its options, by their names. Raises `EngineStartError` where one of them is not usable."""
+
+    def __init__(self, builds: Mapping[str, str]) -> None:
+        self._engines = {name: engine_of(place) for name, place in builds.items()}
+
+    def identify(self) -> EngineIdentity:
+        """Which builds these are, by all of their checksums."""
+        found = {name: it.identify() for name, it in self._engines.items()}
+        sums = {
+            f"{name}: {place}": digest
+            for name, it in found.items()
+            for place, digest in {it.binary: it.binary_sha256, **it.libraries}.items()
+        }
+        first = next(iter(sums))
+        return EngineIdentity(
+            kind="native",
+            version="; ".join(f"{name}: {it.version}" for name, it in found.items())[:400],
+            build="; ".join(f"{name}: {it.build}" for name, it in found.items())[:400],
+            binary=first,
+            binary_sha256=sums.pop(first),
+            libraries=sums,
+            traits=NATIVE.traits,
+        )
+
+    def start(self, launch: Launch) -> LlamaSession:
+        """A session of an arm, of the build that it names. Raises as that does."""
+        name = NativeOptions.model_validate(launch.arm.engine.options).build
+        if name not in self._engines:
+            raise ExperimentError(
+                f"arm {launch.arm.id}: {name or 'no build'} is none of the builds of this run",
+                fix=f"set its engine.options.build to one of {', '.join(self._engines)}",
+            )
+        settings = launch.arm.engine.model_copy(update={"options": {}})
+        return self._engines[name].start(replace(launch, arm=launch.arm.model_copy(update={"engine": settings})))
+
+    def clock(self) -> float:
+        """Seconds since the epoch."""
+        return time.time()

@@ -1,0 +1,104 @@
+"""Measures a gate: blocks of both builds, until it is decided or its time is over.
+
+A gate is a run like any other: what was measured lies in its folder, an interrupted one is resumed, and its time is that
+of its servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specmeter.advise.race import next_block
+from specmeter.advise.stage import cells_s
+from specmeter.analysis.reading import read_run
+from specmeter.errors import EngineError
+from specmeter.gate.builds import crossed, two_sided
+from specmeter.gate.ruling import LOOKS, Gate, read_gate, spent_s
+from specmeter.laboratory.run import Prepared, choose_folder, prepare, run
+from specmeter.models.reference import ONLINE, Fetching
+from specmeter.store import RunStore
+from specmeter.validity.losslessness import measure_margins
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from specmeter.experiments.schedule import Cell
+    from specmeter.measure import Observer
+
+WAIT_S = 30.0
+"""Most time in all to wait for a calm machine, where disturbed blocks are measured again."""
+REPEATS = 0.3
+"""Share of the time that disturbed blocks may take."""
+
+
+@dataclass(frozen=True)
+class GateSpec:
+    """What is asked."""
+
+    builds: Mapping[str, str]
+    """Base and head: a `llama-server`, a folder with a wheel of xllamacpp, the URL of a server, or `mock:FACTOR`."""
+    experiment: str | None = None
+    changes: Sequence[str] = ()
+    tolerance: float = 0.03
+    """A loss of this share is one."""
+    budget_s: float = 360.0
+    noisy: bool = False
+    """Blocks count that others disturbed."""
+
+
+Shown = Callable[[Prepared, Path, bool], "AbstractContextManager[tuple[Observer, Callable[[RunStore], None]]]"]
+"""Given what is measured, its folder, and whether it is resumed: what shows the progress."""
+
+
+def measure_gate(
+    spec: GateSpec, shown: Shown, *, fetching: Fetching = ONLINE, out: Path | None = None, new: bool = False
+) -> Gate:
+    """Measure a gate, or resume it. Raises `UsageError`, and `EngineError` if requests fail."""
+    design: dict[str, Any] = {"blocks": LOOKS[-1], "invocations": 1, "stopping": "decided", "probe": "off"}
+    design |= {"controls": False, "wait_s": WAIT_S, "repeat_s": REPEATS * spec.budget_s}
+    design |= {"disturbed": "keep"} if spec.noisy else {}
+    loaded = two_sided(spec.experiment, spec.builds, spec.changes, design)
+    prepared = prepare(loaded, fetching=fetching)
+    experiment = prepared.experiment
+    folder, resumed = choose_folder(experiment.name, experiment.model_dump_json(), out=out, new=new)
+    with shown(prepared, folder, resumed) as (observer, opened):
+        gating = _Gating(spec, prepared)
+        state = run(prepared, folder, observer, opened=opened, next_cells=gating.after_block, thorough=False)
+    if state.state != "complete":
+        raise EngineError(
+            f"{state.failed} of {state.planned} requests failed, so there is nothing to compare",
+            fix=f"`specmeter check {folder}` says which; the same command asks them again",
+        )
+    findings = read_run(folder).findings
+    with RunStore.open(folder, readonly=True) as store:
+        return read_gate(store, spec.builds, spec.tolerance, findings)
+
+
+@dataclass(frozen=True)
+class _Gating:
+    """One start of a gate."""
+
+    spec: GateSpec
+    prepared: Prepared
+
+    def after_block(self, store: RunStore) -> Sequence[Cell] | None:
+        """The next block; None where all is decided, or there is no more time."""
+        arms, experiment = list(store.arms()), self.prepared.experiment
+        measured = max(turn.block for turn in store.cells()) + 1
+        needed_s = cells_s(store, [arm.id for arm in arms])
+        over = measured >= experiment.design.blocks or spent_s(list(store.sessions())) + needed_s > self.spec.budget_s
+        over = over or bool(store.state().failed) or any(not it.again for it in store.disturbances())
+        if over or measured in LOOKS:
+            self._ask_about_texts(store)
+            if over or not read_gate(store, self.spec.builds, self.spec.tolerance).undecided:
+                return None
+        return next_block(experiment, arms, measured)
+
+    def _ask_about_texts(self, store: RunStore) -> None:
+        """Of each build where its texts part, and of head where its texts leave those of base."""
+        work, engine = self.prepared.work, self.prepared.engine
+        for arms in (work.arms, crossed(list(work.arms.values()))):
+            measure_margins(replace(work, arms=arms), engine, store)
