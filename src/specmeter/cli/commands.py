@@ -29,6 +29,7 @@ COMMANDS = {
     "report": "Write results as a web page, figures, tables or a site.",
     "serve": "Show runs in the browser while they are measured.",
     "compare": "Compare runs: two builds, two machines, two days.",
+    "gate": "Check that a new build of an engine is not slower than the old one.",
     "export": "Export a run as CSV, JSON Lines or Parquet.",
     "rescue": "Save the readable part of a damaged run.",
     "audit": "Check published results: which rows cannot be true?",
@@ -42,7 +43,7 @@ _PLACES = {"list": "runs:list_runs", "show": "runs:show", "rescue": "runs:rescue
 """`MODULE:NAME` of those that are not `command` in `cli/NAME.py`."""
 
 GROUPS = {
-    "Measure": ("advise", "run", "record", "study"),
+    "Measure": ("advise", "run", "gate", "record", "study"),
     "Results": ("list", "show", "explain", "check", "compare", "report", "serve", "export", "rescue", "audit"),
     "Models and costs": ("predict", "probe", "models", "quality"),
     "This machine": ("doctor", "engines"),

@@ -9,6 +9,7 @@ import click
 
 from specmeter.advise.schedule import find_single_run
 from specmeter.analysis.comparison import Measure, compare_runs, read_side
+from specmeter.cli.gate import bisect_builds, budget_option
 from specmeter.cli.settings import language_option
 from specmeter.cli.usage import Number
 from specmeter.errors import UsageError
@@ -50,6 +51,9 @@ from specmeter.show.terminal.report import print_report
     metavar="RUN=GB/S|DEVICE",
     help="Memory bandwidth of a run's machine, with --machines; repeatable. Default: measured, or from the catalogue.",
 )
+@click.option("--bisect", is_flag=True, help="A and B are builds: find the first between them that is slower than A.")
+@budget_option
+@click.option("--noisy", is_flag=True, help="With --bisect: as of `gate`.")
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Also write a page.")
 @language_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -59,6 +63,9 @@ def command(
     threshold: float,
     machines: bool,
     bandwidths: tuple[str, ...],
+    bisect: bool,
+    budget: float,
+    noisy: bool,
     html: Path | None,
     languages: Sequence[str],
     as_json: bool,
@@ -73,6 +80,10 @@ def command(
     share of memory bandwidth used without speculation, and ratios to the first machine. They must have the same models,
     prompts, settings and tests.
 
+    --bisect OLD NEW [EXPERIMENT] searches the builds in the folder of OLD and NEW, in the order of their names (b9500
+    comes before b10020). Each step is a gate against OLD with --threshold as its tolerance (see `gate`); the search
+    stops if one cannot tell.
+
     \b
     Examples:
       specmeter compare monday tuesday
@@ -80,12 +91,15 @@ def command(
       specmeter compare laptop server --by speedup --html machines.html
       specmeter compare --machines ultra.json pro.json --bandwidth pro=200 --html machines.html
       specmeter compare --machines laptop server --bandwidth server="RTX 4090"
+      specmeter compare --bisect builds/b9500 builds/b10020 --threshold 5
       specmeter compare a b --json | jq '.[].arms[] | {arm_id, conclusion}'
 
-    Exit codes: 0 no regression, 1 a regression, or invalid numbers, 2 wrong input.
+    Exit codes: 0 no regression, 1 a regression, or invalid numbers, 2 wrong input, 4 the search cannot tell.
     """
     if len(runs) < 2:
         raise UsageError("compare: only one run given", fix="give two or more: `specmeter compare A B`")
+    if bisect:
+        return bisect_builds(runs, threshold / 100, budget, noisy=noisy, as_json=as_json)
     if machines:
         return needed("compare --machines").compare_machines(runs, bandwidths, html, languages, as_json=as_json)
     if bandwidths:

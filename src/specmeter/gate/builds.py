@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,10 +33,14 @@ class Pair(NamedTuple):
 
 
 def two_sided(
-    experiment: str | None, builds: Mapping[str, str], changes: Sequence[str], design: Mapping[str, Any]
+    experiment: str | None,
+    builds: Mapping[str, str],
+    changes: Sequence[str],
+    variants: Sequence[str],
+    design: Mapping[str, Any],
 ) -> LoadedExperiment:
-    """The experiment with both sides; `builds` are what base and head name, `changes` are as those of `load`, and
-    `design` goes before that of the file.
+    """The experiment with both sides; `builds` are what base and head name, `changes` and `variants` are as those of
+    `load`, and `design` goes before that of the file.
 
     Raises `UsageError` for what is no build, and for two that cannot be compared.
     """
@@ -48,14 +51,16 @@ def two_sided(
             fix="give two URLs, or two builds on this machine",
         )
     kind = kinds[BASE]
-    given = load(experiment or DEFAULT, (*(("engine.kind=mock",) if kind == "mock" else ()), *changes))
+    given = load(
+        experiment or DEFAULT, (*(("engine.kind=mock",) if kind == "mock" else ()), *changes), variants=variants
+    )
     keys = given.experiment.model_dump(mode="json", exclude_unset=True)
     match kind:
         case "url":
             keys = _served(keys, builds, asked=experiment is not None)
         case "mock":
             slower = {name: float(place.removeprefix("mock:")) for name, place in builds.items()}
-            keys["engine"]["mock"] = {**keys["engine"].get("mock", {}), "builds": slower}
+            keys["engine"]["mock"] = dict(keys["engine"].get("mock") or {}, builds=slower)
         case _:
             engine = given.experiment.engine.kind
             if engine not in _LLAMA:
@@ -64,14 +69,14 @@ def two_sided(
                     fix="leave engine.kind out, or start a server of each and give --base URL --head URL",
                 )
             places = {name: str(Path(place).expanduser().absolute()) for name, place in builds.items()}
-            keys["engine"] = {**keys.get("engine", {}), "kind": "native"}
-            keys["engine"]["options"] = {**keys["engine"].get("options", {}), "builds": places}
-            keys["engine"].pop("binary", None)
+            changed: dict[str, Any] = dict(keys.get("engine", {}), kind="native")
+            changed["options"] = dict(changed.get("options", {}), builds=places)
+            changed.pop("binary", None)
+            keys["engine"] = changed
     if kind != "url":
         keys["arms"] = [_of(spec, name, {"build": name}) for spec in keys["arms"] for name in builds]
     keys["design"] = {**keys.get("design", {}), **design}
-    found = load_text(written(keys), given.source, given.base_dir)
-    return replace(found, source=given.source)
+    return load_text(written(keys), given.source, given.base_dir)
 
 
 def _kind(name: str, place: str) -> str:

@@ -1,6 +1,6 @@
 """Measures a gate: blocks of both builds, until it is decided or its time is over.
 
-A gate is a run like any other: what was measured lies in its folder, an interrupted one is resumed, and its time is that
+A gate is a run like any other: what was measured is in its folder, and an interrupted one is resumed. Its time is that
 of its servers.
 """
 
@@ -42,6 +42,7 @@ class GateSpec:
     """Base and head: a `llama-server`, a folder with a wheel of xllamacpp, the URL of a server, or `mock:FACTOR`."""
     experiment: str | None = None
     changes: Sequence[str] = ()
+    variants: Sequence[str] = ()
     tolerance: float = 0.03
     """A loss of this share is one."""
     budget_s: float = 360.0
@@ -60,13 +61,13 @@ def measure_gate(
     design: dict[str, Any] = {"blocks": LOOKS[-1], "invocations": 1, "stopping": "decided", "probe": "off"}
     design |= {"controls": False, "wait_s": WAIT_S, "repeat_s": REPEATS * spec.budget_s}
     design |= {"disturbed": "keep"} if spec.noisy else {}
-    loaded = two_sided(spec.experiment, spec.builds, spec.changes, design)
+    loaded = two_sided(spec.experiment, spec.builds, spec.changes, spec.variants, design)
     prepared = prepare(loaded, fetching=fetching)
     experiment = prepared.experiment
     folder, resumed = choose_folder(experiment.name, experiment.model_dump_json(), out=out, new=new)
     with shown(prepared, folder, resumed) as (observer, opened):
         gating = _Gating(spec, prepared)
-        state = run(prepared, folder, observer, opened=opened, next_cells=gating.after_block, thorough=False)
+        state = run(prepared, folder, observer, opened=opened, next_cells=gating.after_block)
     if state.state != "complete":
         raise EngineError(
             f"{state.failed} of {state.planned} requests failed, so there is nothing to compare",
@@ -98,7 +99,6 @@ class _Gating:
         return next_block(experiment, arms, measured)
 
     def _ask_about_texts(self, store: RunStore) -> None:
-        """Of each build where its texts part, and of head where its texts leave those of base."""
-        work, engine = self.prepared.work, self.prepared.engine
-        for arms in (work.arms, crossed(list(work.arms.values()))):
-            measure_margins(replace(work, arms=arms), engine, store)
+        """Where those of head leave those of base; a run asks about others."""
+        work = self.prepared.work
+        measure_margins(replace(work, arms=crossed(list(work.arms.values()))), self.prepared.engine, store)

@@ -239,9 +239,10 @@ def _accepted(store: RunReader, pair: Pair) -> Estimate | None:
     alone = Estimate(point=mean, level=0.95, n=len({it for _, it in logs}), of="prompts", unit="x", method="mean")
     if all(abs(it) <= SAME for it in logs.values()):
         return alone.model_copy(update={"low": mean, "high": mean, "method": "the same in every request"})
-    blocks, prompts = ({key[place]: None for key in logs} for place in (0, 1))
-    grid = np.array([[logs.get((block, prompt), math.nan) for prompt in prompts] for block in blocks])
-    return speedup_over_prompts(grid[np.isfinite(grid).all(axis=1)].reshape(-1, len(prompts))) or alone
+    prompts = dict.fromkeys(prompt for _, prompt in logs)
+    blocks = [[logs[block, it] for it in prompts if (block, it) in logs] for block in {block for block, _ in logs}]
+    whole = np.array([it for it in blocks if len(it) == len(prompts)], dtype=np.float64).reshape(-1, len(prompts))
+    return speedup_over_prompts(whole) or alone
 
 
 def _memory(store: RunReader, sessions: Sequence[Session]) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """Several builds of llama.cpp's server in one run: each session is one of the build that its arm names.
 
-A build is a `llama-server`, or a folder into which a wheel of xllamacpp was installed.
+A build is a `llama-server`, a folder with one, or a folder into which a wheel of xllamacpp was installed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specmeter.engines.llama_cpp.engine import EmbeddedEngine, NativeEngine
-from specmeter.engines.llama_cpp.spec import NATIVE, NativeOptions
+from specmeter.engines.llama_cpp.spec import NATIVE, PROGRAM, NativeOptions
+from specmeter.engines.llama_cpp.tools import executable
 from specmeter.engines.session import Engine
 from specmeter.errors import EngineStartError, ExperimentError
 from specmeter.record import EngineIdentity
@@ -22,14 +23,23 @@ if TYPE_CHECKING:
     from specmeter.engines.session import Launch
 
 
+def is_build(path: Path) -> bool:
+    """Whether something lies there that may be one; nothing is started."""
+    if path.is_dir():
+        return (path / "xllamacpp").is_dir() or executable(path / PROGRAM) is not None
+    return executable(path) is not None
+
+
 def engine_of(place: str | Path) -> EmbeddedEngine | NativeEngine:
     """The engine of a build. Raises `EngineStartError` where there is none."""
     path = Path(place).expanduser()
     if not path.exists():
         raise EngineStartError(
             f"{place}: no such file or folder",
-            fix="give a llama-server, or a folder into which a wheel of xllamacpp was installed",
+            fix="give a llama-server, or a folder with one or with a wheel of xllamacpp",
         )
+    if path.is_dir() and (server := executable(path / PROGRAM)) is not None:
+        return NativeEngine(server)
     return EmbeddedEngine(path) if path.is_dir() else NativeEngine(path)
 
 

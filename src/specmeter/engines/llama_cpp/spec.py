@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import Field
 
@@ -79,7 +79,7 @@ class NativeOptions(Record):
 
     binary: str | None = None
     """Path of the llama-server binary."""
-    builds: Annotated[dict[str, str], Field(max_length=16)] = {}
+    builds: dict[str, str] = Field(default_factory=dict[str, str], max_length=16)
     """Name -> a llama-server, or a folder into which a wheel of xllamacpp was installed: several builds in one run.
     Each arm says in its own options which of them it is measured with."""
     build: str | None = None

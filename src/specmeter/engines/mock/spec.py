@@ -160,7 +160,7 @@ class MockSpec(Record):
     """Length of a stall."""
     request_overhead_ms: Ms = 1.0
     """Time of a request besides prompt and decoding."""
-    builds: Annotated[dict[str, Factor], Field(max_length=16)] = {}
+    builds: dict[str, Factor] = Field(default_factory=dict[str, float], max_length=16)
     """Name -> how many times as slow as others the arms of this build are."""
     build: str | None = None
     """The build of an arm, by its name."""

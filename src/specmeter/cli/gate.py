@@ -1,0 +1,164 @@
+"""The command `specmeter gate`, and the search for the first slower build (`specmeter compare --bisect`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from specmeter.cli.run import shown_on
+from specmeter.cli.settings import (
+    OUT_HELP,
+    Budget,
+    json_option,
+    new_option,
+    offline_option,
+    quiet_option,
+    variant_option,
+)
+from specmeter.cli.usage import Number
+from specmeter.errors import UsageError
+from specmeter.gate.builds import BASE, HEAD
+from specmeter.gate.measure import GateSpec, measure_gate
+from specmeter.models.reference import Fetching
+from specmeter.show import gate_report
+from specmeter.show.page.files import write_text
+from specmeter.show.terminal.console import errors
+from specmeter.show.terminal.progress import model_progress
+from specmeter.show.terminal.report import print_report
+from specmeter.store.locate import RUNS_FOLDER
+
+if TYPE_CHECKING:
+    from specmeter.gate.ruling import Gate, Ruling
+    from specmeter.laboratory.run import Prepared
+    from specmeter.measure import Observer
+    from specmeter.show.terminal.console import Screen
+    from specmeter.store import RunStore
+
+CODES: dict[Ruling, int] = {"pass": 0, "fail": 1, "cannot tell": 4}
+BUILD_METAVAR = "BINARY|URL"
+budget_option = click.option(
+    "--budget", type=Budget(), default="6m", show_default=True, help="Most time of a gate, such as 90s, 10m or 1h."
+)
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command(name="gate")
+@click.argument("experiment", required=False, metavar="[EXPERIMENT]")
+@click.option("--base", required=True, metavar=BUILD_METAVAR, help="The build to compare with.")
+@click.option("--head", required=True, metavar=BUILD_METAVAR, help="The build that must not be slower.")
+@click.option(
+    "--tolerance",
+    type=Number(0.1, 50, whole=False),
+    default=3.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="The smallest loss that matters.",
+)
+@budget_option
+@click.option("--noisy", is_flag=True, help="Accept other load on the machine, as on shared runners of CI.")
+@variant_option
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a key of the experiment; repeatable.")
+@click.option("--markdown", type=_FILE, help="Also write the result as Markdown, for a comment on a pull request.")
+@click.option("--junit", type=_FILE, help="Also write the result as JUnit XML.")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help=OUT_HELP)
+@new_option
+@offline_option
+@quiet_option
+@json_option
+def command(
+    experiment: str | None,
+    base: str,
+    head: str,
+    tolerance: float,
+    budget: float,
+    noisy: bool,
+    variants: tuple[str, ...],
+    overrides: tuple[str, ...],
+    markdown: Path | None,
+    junit: Path | None,
+    out: Path | None,
+    new: bool,
+    offline: bool,
+    quiet: bool,
+    as_json: bool,
+) -> int:
+    """Check that a build of an engine decodes as fast as another, and writes the same text.
+
+    BINARY is a llama-server, or a folder with one, or a folder with a wheel: pip install --target FOLDER --no-deps
+    xllamacpp==VERSION. Two URLs compare running servers. Each configuration of EXPERIMENT is measured with both builds,
+    in turns. Default: a bench model, without speculation and with a draft model.
+
+    A configuration passes if its interval is above the tolerance. It fails if it is slower for certain, and by the
+    tolerance or more. Blocks are added until all is decided or the budget is spent. Text that differs fails too, unless
+    the target model was undecided. After Ctrl-C the same command resumes.
+
+    \b
+    Examples:
+      specmeter gate --base old/llama-server --head new/llama-server
+      specmeter gate --base wheels/old --head wheels/new --tolerance 5 --budget 10m --noisy
+      specmeter gate --base old --head new mine.yaml --markdown gate.md --junit gate.xml
+      specmeter gate --base http://127.0.0.1:8080 --head http://127.0.0.1:8081
+      specmeter gate --base mock:1 --head mock:1.05
+
+    Exit codes: 0 pass, 1 fail, 2 wrong input, 3 an engine failed, 4 cannot tell, 130 interrupted.
+    """
+    for option, file in (("--markdown", markdown), ("--junit", junit)):
+        if file is not None and not file.absolute().parent.is_dir():
+            raise UsageError(f"{option} {file}: no such folder", fix="create it, or give another file")
+    screen = errors(quiet=quiet)
+    spec = GateSpec({BASE: base, HEAD: head}, experiment, overrides, variants, tolerance / 100, budget, noisy)
+    gate = _measured(spec, screen, offline=offline, out=out, new=new)
+    for file, text in ((markdown, gate_report.markdown), (junit, gate_report.junit)):
+        if file is not None:
+            write_text(file, text(gate))
+            screen.say(str(file), wrap=False)
+    print_report(gate_report.report(gate), as_json=as_json)
+    return CODES[gate.ruling]
+
+
+def bisect_builds(places: Sequence[str], tolerance: float, budget_s: float, *, noisy: bool, as_json: bool) -> int:
+    """The first build in the folder of two that is slower than the first of them; an exit code as that of a gate."""
+    from specmeter.gate.bisect import bisect, builds_between
+
+    old, new, *rest = places
+    if len(rest) > 1:
+        raise UsageError(f"--bisect: {len(places)} names given", fix="give OLD NEW, or OLD NEW EXPERIMENT")
+    builds = builds_between(Path(old), Path(new))
+    screen = errors()
+    folder = RUNS_FOLDER / f"bisect-{builds[0].name}-{builds[-1].name}"
+    spec = GateSpec({}, rest[0] if rest else None, (), (), tolerance, budget_s, noisy)
+
+    def gate_of(old: Path, other: Path) -> Gate:
+        screen.say(f"{other.name} against {old.name}, {len(builds)} builds in all", wrap=False)
+        of_both = replace(spec, builds={BASE: str(old), HEAD: str(other)})
+        return _measured(of_both, screen, out=folder / other.name)
+
+    found = bisect(builds, gate_of)
+    print_report(gate_report.bisection(found), as_json=as_json)
+    return 4 if found.stopped else 1 if found.first_slower else 0
+
+
+def _measured(
+    spec: GateSpec, screen: Screen, *, offline: bool = False, out: Path | None = None, new: bool = False
+) -> Gate:
+    where: list[Path] = []
+
+    @contextmanager
+    def shown(_: Prepared, folder: Path, resumed: bool) -> Generator[tuple[Observer, Callable[[RunStore], None]]]:
+        where.append(folder)
+        with shown_on(screen, folder, resumed) as both:
+            yield both
+
+    with model_progress(screen) as progress:
+        fetching = Fetching(offline, progress)
+        try:
+            return measure_gate(spec, shown, fetching=fetching, out=out, new=new)
+        except KeyboardInterrupt:
+            if where:
+                screen.say(f"stopped; the same command resumes {where[0]}", wrap=False)
+            raise
