@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from specmeter.engines.llama_cpp.builds import is_build
+from specmeter.engines.llama_cpp.builds import NEEDED, is_build
 from specmeter.errors import SpecmeterError, UsageError
 from specmeter.gate.ruling import Gate
 from specmeter.record import Record
@@ -38,9 +38,7 @@ def builds_between(old: Path, new: Path) -> list[Path]:
     old, new = old.expanduser().absolute(), new.expanduser().absolute()
     for path in (old, new):
         if not is_build(path):
-            raise UsageError(
-                f"{path}: not a build", fix="give a llama-server, or a folder with one or with a wheel of xllamacpp"
-            )
+            raise UsageError(f"{path}: not a build", fix=NEEDED)
     if old.parent != new.parent:
         raise UsageError(
             f"{old} and {new}: not in one folder", fix="put all builds into one folder, and name the first and the last"

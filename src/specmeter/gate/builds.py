@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specmeter.engines.llama_cpp.builds import SeveralBuilds
+from specmeter.engines.llama_cpp.builds import NEEDED, SeveralBuilds
 from specmeter.engines.url.spec import ANY, SERVED, address
 from specmeter.errors import EngineStartError, UsageError
 from specmeter.experiments.file import LoadedExperiment, load, load_text, written
@@ -47,8 +47,8 @@ def two_sided(
     kinds = {name: _kind(name, place) for name, place in builds.items()}
     if len(set(kinds.values())) > 1:
         raise UsageError(
-            f"--base {builds[BASE]} and --head {builds[HEAD]}: one is a running server",
-            fix="give two URLs, or two builds on this machine",
+            f"--base {builds[BASE]} and --head {builds[HEAD]}: not of one kind",
+            fix="give two builds on this machine, or two URLs of running servers",
         )
     kind = kinds[BASE]
     given = load(
@@ -92,7 +92,8 @@ def _kind(name: str, place: str) -> str:
     try:
         SeveralBuilds({name: place}).identify()
     except EngineStartError as error:
-        raise UsageError(f"--{name}: {error.message}", fix=error.fix) from None
+        fix = error.fix if Path(place).expanduser().is_dir() else NEEDED
+        raise UsageError(f"--{name}: {error.message}", fix=fix) from None
     return "build"
 
 

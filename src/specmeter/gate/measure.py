@@ -68,13 +68,14 @@ def measure_gate(
     with shown(prepared, folder, resumed) as (observer, opened):
         gating = _Gating(spec, prepared)
         state = run(prepared, folder, observer, opened=opened, next_cells=gating.after_block)
-    if state.state != "complete":
-        raise EngineError(
-            f"{state.failed} of {state.planned} requests failed, so there is nothing to compare",
-            fix=f"`specmeter check {folder}` says which; the same command asks them again",
-        )
     findings = read_run(folder).findings
     with RunStore.open(folder, readonly=True) as store:
+        if state.state != "complete":
+            why = next((row.error.splitlines()[0] for row in store.rows() if row.error), state.reason or "")
+            raise EngineError(
+                f"{state.failed} of {state.planned} requests failed, so nothing is compared; {why}",
+                fix=f"read the logs in {folder}; the same command asks these requests again",
+            )
         return read_gate(store, spec.builds, spec.tolerance, findings)
 
 

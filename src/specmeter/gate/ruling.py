@@ -32,13 +32,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from specmeter.analysis.gain import speedup_of, speedup_over_prompts
+from specmeter.analysis.gain import speedup_over_prompts
 from specmeter.analysis.load.summary import LoadTable, cells_of, served
 from specmeter.analysis.pairing import pair_blocks
 from specmeter.analysis.requests import RequestTable
 from specmeter.analysis.summary import summarize
 from specmeter.gate.builds import BASE, HEAD, Pair, crossed, pairs_of, same_build
-from specmeter.numbers.stats import SAME, simultaneous
+from specmeter.numbers.estimates import student_geometric
+from specmeter.numbers.stats import SAME, STUDENT, simultaneous
 from specmeter.record import Arm, Estimate, Finding, Record
 from specmeter.validity.checks.output import length_mismatch, output_differs
 from specmeter.validity.checks.run_data import read_run_data
@@ -66,6 +67,8 @@ class GateRow(Record):
     head_rate: Estimate | None
     rate: Estimate | None
     """Rate of head / rate of base; its interval holds for all configurations and looks of the gate."""
+    ratios: tuple[float, ...]
+    """The same of each block."""
     accepted: Estimate | None
     """Accepted length (tokens per forward pass of the target) of head / that of base, over prompts; without an interval
     for fewer than four prompts. None without speculation, and where the engine counts too little."""
@@ -120,6 +123,14 @@ class Gate(Record):
         return (self.ruling, self.because) == ("cannot tell", "time")
 
 
+def ratio_of(ratios: Sequence[float], among: int) -> Estimate:
+    """The ratio of all blocks, with an interval that holds for all looks and `among` configurations."""
+    how = f"geometric mean of {len(ratios)} block ratios"
+    alone, logs = f"{how}; no interval", np.log(np.array(ratios, dtype=np.float64))
+    estimate = student_geometric(logs, "x", f"{how}; {STUDENT}blocks", alone=alone, of="blocks")
+    return simultaneous(estimate, among * len(LOOKS))
+
+
 def ruled(ratio: Estimate | None, tolerance: float) -> Ruling:
     """What a ratio of rates says by its interval."""
     if ratio is None or ratio.low is None or ratio.high is None:
@@ -138,12 +149,13 @@ def read_gate(
     pairs = pairs_of(arms)
     sessions = list(store.sessions())
     summaries = {it.arm_id: it for it in summarize(store.rows(), arms, cells=LoadTable(cells_of(store))).arms}
-    rates = _rates(store, pairs, among=len(pairs) * len(LOOKS))
+    ratios = _ratios(store, pairs)
     memory, texts = _memory(store, sessions), _texts(store, arms)
     rows: list[GateRow] = []
     for pair in pairs:
         base, head = (summaries[it.id] for it in pair)
-        ratio, told = rates.get(pair.head.id), texts.get(pair.head.id, {})
+        each, told = ratios.get(pair.head.id, ()), texts.get(pair.head.id, {})
+        ratio = ratio_of(each, len(pairs)) if each else None
         excused = texts.get(pair.base.id, {}).get("real", 0)
         row = GateRow(
             base_id=pair.base.id,
@@ -151,6 +163,7 @@ def read_gate(
             base_rate=base.decode_rate,
             head_rate=head.decode_rate,
             rate=ratio,
+            ratios=each,
             accepted=_accepted(store, pair) if pair.head.speculates else None,
             base_accepted=base.tau if pair.base.speculates else None,
             head_accepted=head.tau if pair.head.speculates else None,
@@ -183,11 +196,14 @@ def read_gate(
         folder=str(store.folder),
         asked=tuple(base for base, _ in pairs),
     )
-    ruling, because = _ruled(gate, invalid=any(it.severity == "invalid" for it in found))
+    heads = {pair.head.id for pair in pairs}
+    ruling, because = _ruled(gate, invalid=any(it.severity == "invalid" and it.arm_id not in heads for it in found))
     return gate.model_copy(update={"ruling": ruling, "because": because})
 
 
 def _ruled(gate: Gate, *, invalid: bool) -> tuple[Ruling, Because]:
+    """`invalid`: something else than head alone. Head may be slower because of what makes it invalid, such as
+    speculation that it left off."""
     if any(row.other_texts for row in gate.rows):
         return "fail", "text"
     if invalid:
@@ -208,21 +224,18 @@ def spent_s(sessions: Sequence[Session]) -> float:
     return sum((it.ended_at or it.started_at) - it.started_at for it in sessions)
 
 
-def _rates(store: RunReader, pairs: Sequence[Pair], *, among: int) -> dict[str, Estimate]:
-    """Arm of head -> its rate over that of base."""
+def _ratios(store: RunReader, pairs: Sequence[Pair]) -> dict[str, tuple[float, ...]]:
+    """Arm of head -> its rate over that of base in each block."""
     ids = {arm.id: number for number, arm in enumerate(store.arms())}
     table, cells = RequestTable(store.rows(), ids), LoadTable(cells_of(store))
-    found: dict[str, Estimate] = {}
+    found: dict[str, tuple[float, ...]] = {}
     for base, head in pairs:
-        met = None
         if head.load is None:
             met = pair_blocks(table, table.of_arm(ids[head.id]), table.of_arm(ids[base.id]))
             both = met.pairs() if met else {}
         else:
             both = cells.pairs(head.id, base.id, served(head.load))
-        if both:
-            ratio = speedup_of(both, several=False, level=0.95)
-            found[head.id] = simultaneous(met.doubted(ratio) if met else ratio, among)
+        found[head.id] = tuple(mine.rate / other.rate for blocks in both.values() for mine, other in blocks)
     return found
 
 

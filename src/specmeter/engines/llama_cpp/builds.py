@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from specmeter.engines.session import Launch
 
 
+NEEDED = "give a llama-server, or a folder with one or with a wheel of xllamacpp"
+"""The fix of an error about what is no build."""
+
+
 def is_build(path: Path) -> bool:
     """Whether something lies there that may be one; nothing is started."""
     if path.is_dir():
@@ -36,7 +40,7 @@ def engine_of(place: str | Path) -> EmbeddedEngine | NativeEngine:
     if not path.exists():
         raise EngineStartError(
             f"{place}: no such file or folder",
-            fix="give a llama-server, or a folder with one or with a wheel of xllamacpp",
+            fix=NEEDED,
         )
     if path.is_dir() and (server := executable(path / PROGRAM)) is not None:
         return NativeEngine(server)
