@@ -7,6 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from specmeter.gate.builds import pairs_of, two_sided
+from specmeter.gate.measure import turns
 from specmeter.gate.ruling import LOOKS, Ruling, ratio_of, ruled
 from specmeter.record import Estimate
 
@@ -44,6 +46,16 @@ def test_the_interval_holds_for_all_looks_and_configurations() -> None:
     assert f"together with {2 * len(LOOKS) - 1} more" in two.method
     assert ratio_of([1.0], 1).low is None
     assert ratio_of([1.0, 1.0], 1).low is None
+
+
+def test_both_builds_of_a_configuration_are_neighbours_in_balanced_order() -> None:
+    arms = two_sided("demo", {"base": "mock:1", "head": "mock:1"}, (), (), {}).experiment.expand()
+    pairs, rows = pairs_of(arms), [[cell.arm_id for cell in turns(arms, block)] for block in range(2 * 6)]
+    assert all(sorted(row) == sorted(arm.id for arm in arms) for row in rows)
+    for base, head in pairs:
+        assert {abs(row.index(base.id) - row.index(head.id)) for row in rows} == {1}
+        assert sum(row.index(base.id) < row.index(head.id) for row in rows) == len(rows) / 2
+        assert sorted(row.index(base.id) // 2 for row in rows) == sorted([*range(6)] * 2)
 
 
 def outcome(rng: np.random.Generator, rate: float, sd: float) -> Ruling:

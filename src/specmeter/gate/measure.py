@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specmeter.advise.race import next_block
 from specmeter.advise.stage import cells_s
 from specmeter.analysis.reading import read_run
 from specmeter.errors import EngineError
-from specmeter.gate.builds import crossed, two_sided
+from specmeter.experiments.schedule import Cell
+from specmeter.gate.builds import crossed, pairs_of, two_sided
 from specmeter.gate.ruling import LOOKS, Gate, read_gate, spent_s
 from specmeter.laboratory.run import Prepared, choose_folder, prepare, run
 from specmeter.models.reference import ONLINE, Fetching
@@ -25,8 +25,8 @@ from specmeter.validity.losslessness import measure_margins
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from specmeter.experiments.schedule import Cell
     from specmeter.measure import Observer
+    from specmeter.record import Arm
 
 WAIT_S = 30.0
 """Most time in all to wait for a calm machine, where disturbed blocks are measured again."""
@@ -63,6 +63,8 @@ def measure_gate(
     design |= {"disturbed": "keep"} if spec.noisy else {}
     loaded = two_sided(spec.experiment, spec.builds, spec.changes, spec.variants, design)
     prepared = prepare(loaded, fetching=fetching)
+    first = turns(list(prepared.work.arms.values()), 0)
+    prepared = replace(prepared, work=replace(prepared.work, cells=first))
     experiment = prepared.experiment
     folder, resumed = choose_folder(experiment.name, experiment.model_dump_json(), out=out, new=new)
     with shown(prepared, folder, resumed) as (observer, opened):
@@ -79,6 +81,16 @@ def measure_gate(
         return read_gate(store, spec.builds, spec.tolerance, findings)
 
 
+def turns(arms: Sequence[Arm], block: int) -> tuple[Cell, ...]:
+    """The cells of a block: both builds of a configuration one right after the other, since load on the machine changes
+    within seconds. Which build is first alternates, and configurations move up by one place in each block."""
+    pairs = pairs_of(arms)
+    places = [(block + place) % len(pairs) for place in range(len(pairs))]
+    row = [it.id for place in places for it in (pairs[place] if (block + place) % 2 == 0 else pairs[place][::-1])]
+    row += [arm.id for arm in arms if arm.id not in row]
+    return tuple(Cell(0, block, position, arm_id) for position, arm_id in enumerate(row))
+
+
 @dataclass(frozen=True)
 class _Gating:
     """One start of a gate."""
@@ -88,16 +100,16 @@ class _Gating:
 
     def after_block(self, store: RunStore) -> Sequence[Cell] | None:
         """The next block; None where all is decided, or there is no more time."""
-        arms, experiment = list(store.arms()), self.prepared.experiment
+        arms, most = list(store.arms()), self.prepared.experiment.design.blocks
         measured = max(turn.block for turn in store.cells()) + 1
         needed_s = cells_s(store, [arm.id for arm in arms])
-        over = measured >= experiment.design.blocks or spent_s(list(store.sessions())) + needed_s > self.spec.budget_s
+        over = measured >= most or spent_s(list(store.sessions())) + needed_s > self.spec.budget_s
         over = over or bool(store.state().failed) or any(not it.again for it in store.disturbances())
         if over or measured in LOOKS:
             self._ask_about_texts(store)
             if over or not read_gate(store, self.spec.builds, self.spec.tolerance).undecided:
                 return None
-        return next_block(experiment, arms, measured)
+        return turns(arms, measured)
 
     def _ask_about_texts(self, store: RunStore) -> None:
         """Where those of head leave those of base; a run asks about others."""
