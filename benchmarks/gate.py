@@ -116,7 +116,7 @@ def tell(gates: Sequence[dict[str, Any]]) -> None:
     for gate in gates:
         for row in gate["rows"]:
             if len(row["ratios"]) > 2:
-                by_arm.setdefault(row["head_id"], []).append(stdev(map(math.log, row["ratios"])))
+                by_arm.setdefault(row["arm_id"], []).append(stdev(map(math.log, row["ratios"])))
     for arm, sds in by_arm.items():
         print(f"  {arm}: standard deviation of a block's ratio, median {median(sds):.3f}, largest {max(sds):.3f}")
 

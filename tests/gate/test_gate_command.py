@@ -42,8 +42,10 @@ def test_equal_builds_pass_at_the_first_look(capsys: pytest.CaptureFixture[str])
     assert [row["ruling"] for row in told["rows"]] == ["pass", "pass"]
     assert all(len(row["ratios"]) == row["texts"] / 4 == LOOKS[0] for row in told["rows"])
     plain, drafted = told["rows"]
-    assert plain["accepted"] is None
-    assert (drafted["accepted"]["low"], drafted["accepted"]["high"]) == (1, 1)
+    assert plain["lengths"] == [None, None]
+    base, head = drafted["lengths"]
+    assert base == head
+    assert 1 < base["low"] < base["point"] < base["high"] < 5
 
 
 def test_a_slower_build_fails_and_a_loss_within_the_tolerance_does_not(capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,7 +76,8 @@ def test_speculation_that_head_leaves_off_is_a_loss(capsys: pytest.CaptureFixtur
     told = found(capsys, 1, *fault("inactive"))
     assert "speculation-not-active" in told["findings"]
     assert told["because"] == "rate"
-    assert told["rows"][1]["accepted"]["high"] < 1
+    base, head = told["rows"][1]["lengths"]
+    assert head["point"] == 1 < base["low"]
 
 
 def test_a_run_that_a_check_doubts_cannot_pass(capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,7 +113,7 @@ def test_the_same_command_measures_again_once_it_has_ended(capsys: pytest.Captur
 def test_it_writes_a_comment_and_a_test_report() -> None:
     assert gate("--markdown", "gate.md", "--junit", "gate.xml", head="mock:1.05") == 1
     comment = Path("gate.md").read_text("utf-8")
-    assert comment.startswith("**fail: mock:1.05 is slower than mock:1: no speculation 0.95")
+    assert comment.startswith("**fail: mock:1.05 is slower than mock:1: no speculation 0.9")
     assert "| no speculation | tok/s |" in comment
     suite = ElementTree.fromstring(Path("gate.xml").read_text("utf-8"))
     assert suite.attrib["tests"] == "5"
@@ -134,7 +137,7 @@ def test_a_server_that_does_not_answer_is_named(capsys: pytest.CaptureFixture[st
 def test_clients_are_gated_by_their_throughput(capsys: pytest.CaptureFixture[str]) -> None:
     told = found(capsys, 1, "--set", "load.clients=2", "--budget", "1h", head="mock:1.1")
     assert [row["ruling"] for row in told["rows"]] == ["fail", "fail"]
-    assert all(0.85 < row["rate"]["point"] < 0.95 for row in told["rows"])
+    assert all(0.85 < row["ratio"]["point"] < 0.95 for row in told["rows"])
 
 
 @pytest.mark.slow
@@ -153,7 +156,8 @@ def test_two_folders_with_the_same_wheel_are_told_to_be_the_same_and_measured(
     assert told["same_build"]
     assert told["engine"].count("xllamacpp 20") == 2
     assert all(row["texts"] and not row["other_texts"] for row in told["rows"])
-    assert told["rows"][1]["accepted"]["point"] == 1
+    base, head = told["rows"][1]["lengths"]
+    assert base == head
     with RunStore.open(Path(told["folder"]), readonly=True) as store:
         (engine,) = {session.engine.version for session in store.sessions()}
         assert engine == told["engine"]

@@ -7,10 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from specmeter.gate.builds import pairs_of, two_sided
+from specmeter.gate.builds import GateSpec, pairs_of, two_sided
 from specmeter.gate.measure import turns
 from specmeter.gate.ruling import LOOKS, Ruling, ratio_of, ruled
 from specmeter.record import Estimate
+
+MOCKS = {"base": "mock:1", "head": "mock:1"}
 
 
 def estimate(point: float, low: float | None, high: float | None) -> Estimate:
@@ -49,7 +51,7 @@ def test_the_interval_holds_for_all_looks_and_configurations() -> None:
 
 
 def test_both_builds_of_a_configuration_are_neighbours_in_balanced_order() -> None:
-    arms = two_sided("demo", {"base": "mock:1", "head": "mock:1"}, (), (), {}).experiment.expand()
+    arms = two_sided(GateSpec(MOCKS, "demo", (), 0.03, 60, noisy=False), {}).experiment.expand()
     pairs, rows = pairs_of(arms), [[cell.arm_id for cell in turns(arms, block)] for block in range(2 * 6)]
     assert all(sorted(row) == sorted(arm.id for arm in arms) for row in rows)
     for base, head in pairs:

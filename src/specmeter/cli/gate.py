@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from specmeter.cli.run import shown_on
-from specmeter.cli.settings import (
-    OUT_HELP,
-    Budget,
-    json_option,
-    new_option,
-    offline_option,
-    quiet_option,
-    variant_option,
-)
+from specmeter.cli.settings import OUT_HELP, Budget, json_option, new_option, offline_option, quiet_option
 from specmeter.cli.usage import Number
 from specmeter.errors import UsageError
-from specmeter.gate.builds import BASE, HEAD
-from specmeter.gate.measure import GateSpec, measure_gate
+from specmeter.gate.bisect import bisect, builds_between
+from specmeter.gate.builds import BASE, HEAD, GateSpec
+from specmeter.gate.measure import measure_gate
 from specmeter.models.reference import Fetching
 from specmeter.show import gate_report
 from specmeter.show.page.files import write_text
@@ -34,38 +27,28 @@ from specmeter.store.locate import RUNS_FOLDER
 
 if TYPE_CHECKING:
     from specmeter.gate.ruling import Gate, Ruling
-    from specmeter.laboratory.run import Prepared
-    from specmeter.measure import Observer
     from specmeter.show.terminal.console import Screen
-    from specmeter.store import RunStore
 
 CODES: dict[Ruling, int] = {"pass": 0, "fail": 1, "cannot tell": 4}
-BUILD_METAVAR = "BINARY|URL"
+_PERCENT = Number(0.1, 50, whole=False, name="PERCENT")
+_FILE = click.Path(dir_okay=False, path_type=Path)
+_FOLDER = click.Path(file_okay=False, path_type=Path)
 budget_option = click.option(
     "--budget", type=Budget(), default="6m", show_default=True, help="Most time of a gate, such as 90s, 10m or 1h."
 )
-_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command(name="gate")
 @click.argument("experiment", required=False, metavar="[EXPERIMENT]")
-@click.option("--base", required=True, metavar=BUILD_METAVAR, help="The build to compare with.")
-@click.option("--head", required=True, metavar=BUILD_METAVAR, help="The build that must not be slower.")
-@click.option(
-    "--tolerance",
-    type=Number(0.1, 50, whole=False),
-    default=3.0,
-    show_default=True,
-    metavar="PERCENT",
-    help="The smallest loss that matters.",
-)
+@click.option("--base", required=True, metavar="BINARY|URL", help="The build to compare with.")
+@click.option("--head", required=True, metavar="BINARY|URL", help="The build that must not be slower.")
+@click.option("--tolerance", type=_PERCENT, default=3.0, show_default=True, help="The smallest loss that matters.")
 @budget_option
 @click.option("--noisy", is_flag=True, help="Accept other load on the machine, as on shared runners of CI.")
-@variant_option
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a key of the experiment; repeatable.")
 @click.option("--markdown", type=_FILE, help="Also write the result as Markdown, for a comment on a pull request.")
 @click.option("--junit", type=_FILE, help="Also write the result as JUnit XML.")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help=OUT_HELP)
+@click.option("--out", type=_FOLDER, help=OUT_HELP)
 @new_option
 @offline_option
 @quiet_option
@@ -77,7 +60,6 @@ def command(
     tolerance: float,
     budget: float,
     noisy: bool,
-    variants: tuple[str, ...],
     overrides: tuple[str, ...],
     markdown: Path | None,
     junit: Path | None,
@@ -107,13 +89,14 @@ def command(
 
     Exit codes: 0 pass, 1 fail, 2 wrong input, 3 an engine failed, 4 cannot tell, 130 interrupted.
     """
-    for option, file in (("--markdown", markdown), ("--junit", junit)):
+    files = {"--markdown": (markdown, gate_report.markdown), "--junit": (junit, gate_report.junit)}
+    for option, (file, _) in files.items():
         if file is not None and not file.absolute().parent.is_dir():
             raise UsageError(f"{option} {file}: no such folder", fix="create it, or give another file")
     screen = errors(quiet=quiet)
-    spec = GateSpec({BASE: base, HEAD: head}, experiment, overrides, variants, tolerance / 100, budget, noisy)
+    spec = GateSpec({BASE: base, HEAD: head}, experiment, overrides, tolerance / 100, budget, noisy)
     gate = _measured(spec, screen, offline=offline, out=out, new=new)
-    for file, text in ((markdown, gate_report.markdown), (junit, gate_report.junit)):
+    for file, text in files.values():
         if file is not None:
             write_text(file, text(gate))
             screen.say(str(file), wrap=False)
@@ -122,16 +105,12 @@ def command(
 
 
 def bisect_builds(places: Sequence[str], tolerance: float, budget_s: float, *, noisy: bool, as_json: bool) -> int:
-    """The first build in the folder of two that is slower than the first of them; an exit code as that of a gate."""
-    from specmeter.gate.bisect import bisect, builds_between
-
-    old, new, *rest = places
-    if len(rest) > 1:
+    """Print the first build between two that is slower than the first of them; an exit code as that of a gate."""
+    if len(places) > 3:
         raise UsageError(f"--bisect: {len(places)} names given", fix="give OLD NEW, or OLD NEW EXPERIMENT")
-    builds = builds_between(Path(old), Path(new))
-    screen = errors()
-    folder = RUNS_FOLDER / f"bisect-{builds[0].name}-{builds[-1].name}"
-    spec = GateSpec({}, rest[0] if rest else None, (), (), tolerance, budget_s, noisy)
+    builds = builds_between(Path(places[0]), Path(places[1]))
+    screen, folder = errors(), RUNS_FOLDER / f"bisect-{builds[0].name}-{builds[-1].name}"
+    spec = GateSpec({}, next(iter(places[2:]), None), (), tolerance, budget_s, noisy)
 
     def gate_of(old: Path, other: Path) -> Gate:
         screen.say(f"{other.name} against {old.name}, {len(builds)} builds in all", wrap=False)
@@ -146,19 +125,10 @@ def bisect_builds(places: Sequence[str], tolerance: float, budget_s: float, *, n
 def _measured(
     spec: GateSpec, screen: Screen, *, offline: bool = False, out: Path | None = None, new: bool = False
 ) -> Gate:
-    where: list[Path] = []
-
-    @contextmanager
-    def shown(_: Prepared, folder: Path, resumed: bool) -> Generator[tuple[Observer, Callable[[RunStore], None]]]:
-        where.append(folder)
-        with shown_on(screen, folder, resumed) as both:
-            yield both
-
     with model_progress(screen) as progress:
-        fetching = Fetching(offline, progress)
         try:
-            return measure_gate(spec, shown, fetching=fetching, out=out, new=new)
+            fetching = Fetching(offline, progress)
+            return measure_gate(spec, partial(shown_on, screen), fetching=fetching, out=out, new=new)
         except KeyboardInterrupt:
-            if where:
-                screen.say(f"stopped; the same command resumes {where[0]}", wrap=False)
+            screen.say("stopped; the same command resumes")
             raise

@@ -1,7 +1,4 @@
-"""Several builds of llama.cpp's server in one run: each session is one of the build that its arm names.
-
-A build is a `llama-server`, a folder with one, or a folder into which a wheel of xllamacpp was installed.
-"""
+"""Several builds of llama.cpp's server in one run: each session is one of the build that its arm names."""
 
 from __future__ import annotations
 
@@ -22,45 +19,37 @@ if TYPE_CHECKING:
     from specmeter.engines.llama_cpp.server import LlamaSession
     from specmeter.engines.session import Launch
 
-
 NEEDED = "give a llama-server, or a folder with one or with a wheel of xllamacpp"
 """The fix of an error about what is no build."""
 
 
 def is_build(path: Path) -> bool:
-    """Whether something lies there that may be one; nothing is started."""
+    """Whether a build may lie there; nothing is started."""
     if path.is_dir():
         return (path / "xllamacpp").is_dir() or executable(path / PROGRAM) is not None
     return executable(path) is not None
 
 
-def engine_of(place: str | Path) -> EmbeddedEngine | NativeEngine:
-    """The engine of a build. Raises `EngineStartError` where there is none."""
+def _engine_of(place: str) -> EmbeddedEngine | NativeEngine:
     path = Path(place).expanduser()
     if not path.exists():
-        raise EngineStartError(
-            f"{place}: no such file or folder",
-            fix=NEEDED,
-        )
-    if path.is_dir() and (server := executable(path / PROGRAM)) is not None:
-        return NativeEngine(server)
-    return EmbeddedEngine(path) if path.is_dir() else NativeEngine(path)
+        raise EngineStartError(f"{place}: no such file or folder", fix=NEEDED)
+    server = executable(path / PROGRAM) if path.is_dir() else path
+    return EmbeddedEngine(path) if server is None else NativeEngine(server)
 
 
 class SeveralBuilds(Engine):
     """The builds of its options, by their names. Raises `EngineStartError` where one of them is not usable."""
 
     def __init__(self, builds: Mapping[str, str]) -> None:
-        self._engines = {name: engine_of(place) for name, place in builds.items()}
+        self._engines = {name: _engine_of(place) for name, place in builds.items()}
 
     def identify(self) -> EngineIdentity:
         """Which builds these are, by all of their checksums."""
         found = {name: it.identify() for name, it in self._engines.items()}
-        sums = {
-            f"{name}: {place}": digest
-            for name, it in found.items()
-            for place, digest in {it.binary: it.binary_sha256, **it.libraries}.items()
-        }
+        sums: dict[str, str] = {}
+        for name, it in found.items():
+            sums |= {f"{name}: {file}": sha for file, sha in {it.binary: it.binary_sha256, **it.libraries}.items()}
         first = next(iter(sums))
         return EngineIdentity(
             kind="native",
@@ -74,14 +63,15 @@ class SeveralBuilds(Engine):
 
     def start(self, launch: Launch) -> LlamaSession:
         """A session of an arm, of the build that it names. Raises as that does."""
-        name = NativeOptions.model_validate(launch.arm.engine.options).build
+        arm = launch.arm
+        name = NativeOptions.model_validate(arm.engine.options).build
         if name not in self._engines:
             raise ExperimentError(
-                f"arm {launch.arm.id}: {name or 'no build'} is none of the builds of this run",
+                f"arm {arm.id}: {name or 'no build'} is none of the builds of this run",
                 fix=f"set its engine.options.build to one of {', '.join(self._engines)}",
             )
-        settings = launch.arm.engine.model_copy(update={"options": {}})
-        return self._engines[name].start(replace(launch, arm=launch.arm.model_copy(update={"engine": settings})))
+        own = arm.model_copy(update={"engine": arm.engine.model_copy(update={"options": {}})})
+        return self._engines[name].start(replace(launch, arm=own))
 
     def clock(self) -> float:
         """Seconds since the epoch."""
