@@ -76,17 +76,17 @@ def _rows(it: GateRow, name: Cell) -> Iterator[Row]:
     base, head = it.lengths
     if base and head:
         lengths = estimate_cell(base, 2), estimate_cell(head, 2)
-        yield row(name, Message("gate.length"), *lengths, f"{head.point / base.point:.3f}", "")
+        yield row("", Message("gate.length"), *lengths, f"{head.point / base.point:.3f}", "")
     if it.texts:
         others = it.other_texts + it.not_asked
         same = max(0, it.texts - it.near_ties - others)
         told = "gate.texts.differ" if it.near_ties or others else "gate.texts.same"
         ruling: Ruling = "fail" if it.other_texts else "cannot tell" if it.not_asked else "pass"
         texts = Message(told, equal=same, near=it.near_ties, others=others)
-        yield row(name, Message("gate.texts"), "", texts, "", _ruling(ruling))
+        yield row("", Message("gate.texts"), "", texts, "", _ruling(ruling))
     of_base, of_head = it.memory_bytes
     if of_base and of_head:
-        yield row(name, Message("gate.memory"), sized(of_base), sized(of_head), f"{of_head / of_base:.3f}", "")
+        yield row("", Message("gate.memory"), sized(of_base), sized(of_head), f"{of_head / of_base:.3f}", "")
 
 
 def _ruling(ruling: Ruling) -> Cell:
@@ -107,11 +107,12 @@ def junit(gate: Gate) -> str:
     """JUnit XML: a test for each row that has a result, and one for the gate as a whole."""
     suite = ElementTree.Element("testsuite", name="specmeter gate", time=f"{gate.seconds:.1f}")
     whole = Row((Cell("gate"), Cell(""), Cell(""), Cell(headline(gate)), Cell(""), _ruling(gate.ruling)))
+    of = ""
     for it in (*_table(gate).rows, whole):
-        name, what, *told, ruling = it.cells
+        shown = (f"{printable(words().render(cell.text))} {cell.interval}".strip() for cell in it.cells)
+        (name, measured, *values, _), ruling = shown, it.cells[-1]
+        of = name or of
         if ruling.id:
-            shown = (f"{printable(words().render(cell.text))} {cell.interval}".strip() for cell in (name, what, *told))
-            of, measured, *values = shown
             case = ElementTree.SubElement(suite, "testcase", classname=f"specmeter.gate.{of}", name=measured or of)
             if ruling.id != "pass":
                 tag = "failure" if ruling.id == "fail" else "error"
