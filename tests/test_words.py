@@ -123,7 +123,7 @@ def test_sizes_are_decimal() -> None:
 
 WHICH = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^\|[^|]+\| `(specmeter [^`]+)`", WHICH, re.MULTILINE)
-COSTLY = ("advise", "run", "fleet", "probe", "quality", "study", "models", "doctor")
+COSTLY = ("advise", "run", "gate", "fleet", "probe", "quality", "study", "models", "doctor")
 """They measure, start engines, or want models; other tests run them."""
 CHEAP = [command for command in COMMANDS if command.split()[1] not in COSTLY]
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from specmeter.record import Session
     from specmeter.store import RunReader
 
-LOOKS = (5, 8, 12, 18, 27, 40)
+LOOKS = (5, 8, 12, 18, 27, 40, 60, 90)
 """Blocks after which a gate is looked at; the last are the most."""
 NOISE = frozenset({"host-busy", "free-cores", "stalls", "bimodal", "baseline-unstable"})
 """Checks of other load on the machine, which is in the intervals."""
