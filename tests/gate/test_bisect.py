@@ -107,4 +107,5 @@ def test_the_command_tells_what_it_found(
     assert invoke(command) == 0
     assert "b1000 is not slower than b9" in capsys.readouterr().out
     assert invoke(["compare", "--bisect", "b9"]) == 2
+    assert invoke([*command, "--html", "page.html"]) == 2
     assert invoke(["compare", "--bisect", "b9", "b10", "demo", "more"]) == 2

@@ -99,6 +99,8 @@ def command(
     if len(runs) < 2:
         raise UsageError("compare: only one run given", fix="give two or more: `specmeter compare A B`")
     if bisect:
+        if machines or bandwidths or html is not None:
+            raise UsageError("--bisect: not with --machines, --bandwidth or --html", fix="leave these out")
         return bisect_builds(runs, threshold / 100, budget, noisy=noisy, as_json=as_json)
     if machines:
         return needed("compare --machines").compare_machines(runs, bandwidths, html, languages, as_json=as_json)

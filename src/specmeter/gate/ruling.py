@@ -179,6 +179,8 @@ def spent_s(sessions: Sequence[Session]) -> float:
 
 
 def _memory(store: RunReader, sessions: Sequence[Session]) -> dict[str, int]:
+    if store.traits().asked:  # of servers that run, all are watched together
+        return {}
     samples = [(it.at, it.engine_rss_bytes) for it in store.telemetry() if it.engine_rss_bytes]
     most: dict[str, list[int]] = {}
     for it in sessions:
