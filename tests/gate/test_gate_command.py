@@ -62,7 +62,8 @@ def test_noise_is_measured_until_it_is_decided_or_the_budget_is_spent(capsys: py
     assert (told["ruling"], told["because"]) == ("cannot tell", "time")
     assert 1 < told["blocks"] < LOOKS[1]
     assert told["seconds"] <= 180
-    assert found(capsys, 4, "--budget", "1s")["blocks"] == 1
+    folder = found(capsys, 4, "--budget", "1s")["folder"]
+    assert found(capsys, 0, "--budget", "1h", "--out", folder)["blocks"] == LOOKS[0]  # a longer one continues
 
 
 @pytest.mark.parametrize("kind", ["text-differs", "decode-failed", "truncated"])

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from specmeter.measure import Observer
     from specmeter.record import Arm
 
-REPEATS = 0.3
-"""Share of the time that disturbed blocks may take, where they are measured again."""
-DESIGN = {"blocks": LOOKS[-1], "invocations": 1, "stopping": "decided", "probe": "off", "controls": False, "wait_s": 30}
+DESIGN: dict[str, Any] = {
+    **{"blocks": LOOKS[-1], "invocations": 1, "stopping": "decided", "probe": "off", "controls": False},
+    **{"wait_s": 30, "repeat_s": 120},
+}
+"""Of every gate: the same whatever its budget, so that a longer one continues."""
 
 Shown = Callable[[Path, bool], "AbstractContextManager[tuple[Observer, Callable[[RunStore], None]]]"]
 """Given the folder of a run and whether it is resumed: what shows its progress."""
@@ -37,8 +39,7 @@ def measure_gate(
     spec: GateSpec, shown: Shown, *, fetching: Fetching, out: Path | None = None, new: bool = False
 ) -> Gate:
     """Measure a gate, or resume it. Raises `UsageError`, and `EngineError` if requests fail."""
-    design: dict[str, Any] = {**DESIGN, "repeat_s": REPEATS * spec.budget_s}
-    loaded = two_sided(spec, design | ({"disturbed": "keep"} if spec.noisy else {}))
+    loaded = two_sided(spec, DESIGN | ({"disturbed": "keep"} if spec.noisy else {}))
     prepared = prepare(loaded, fetching=fetching)
     work = prepared.work
     prepared = replace(prepared, work=replace(work, cells=turns(list(work.arms.values()), 0)))
