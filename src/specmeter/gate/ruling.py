@@ -113,11 +113,8 @@ def read_gate(store: RunReader, named: Mapping[str, str], tolerance: float, find
     arms, sessions, requests = list(store.arms()), list(store.sessions()), list(store.rows())
     pairs, cells = pairs_of(arms), LoadTable(cells_of(store))
     ids = {arm.id: number for number, arm in enumerate(arms)}
-    table, summaries = (
-        RequestTable(requests, ids),
-        {it.arm_id: it for it in summarize(requests, arms, cells=cells).arms},
-    )
-    memory, texts = _memory(store, sessions), _texts(store, arms)
+    table, memory, texts = RequestTable(requests, ids), _memory(store, sessions), _texts(store, arms)
+    summaries = {it.arm_id: it for it in summarize(requests, arms, cells=cells).arms}
     rows: list[GateRow] = []
     for base, head in pairs:
         met = pair_blocks(table, table.of_arm(ids[head.id]), table.of_arm(ids[base.id]))
