@@ -136,7 +136,6 @@ def show(run: str, details: bool, by_kind: bool, by_prompt: bool, positions: boo
       specmeter show --positions
       specmeter show latest --json | jq '.answers'
     """
-    from specmeter.analysis.positions import positions as arm_positions
     from specmeter.analysis.reading import read_run
     from specmeter.show.run_report import report
     from specmeter.show.studies import needed
@@ -152,10 +151,13 @@ def show(run: str, details: bool, by_kind: bool, by_prompt: bool, positions: boo
         return needed(str(folder)).print_study(folder, as_json=as_json)
     found = None
     if positions:
+        from specmeter.analysis.positions import positions as arm_positions
+
         with RunStore.open(folder, readonly=True) as store:
             found = arm_positions(store)
     measured = read_run(folder, by_prompt=by_prompt)
-    print_report(report(measured, by_kind=by_kind, positions=found), as_json=as_json, details=details)
+    told = report(measured, by_kind=by_kind, positions=found, details=details)
+    print_report(told, as_json=as_json, details=details)
     return 1 if measured.certificate is not None and measured.certificate.verdict == "invalid" else 0
 
 

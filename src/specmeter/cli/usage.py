@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -114,6 +113,8 @@ def explained(error: click.UsageError, argv: Sequence[str]) -> UsageError | None
     see = f"see `specmeter {command} --help`".replace("  ", " ")
     match error:
         case click.NoSuchOption():
+            from difflib import get_close_matches
+
             option = _whole_word(error.option_name, argv)
             near = joined(get_close_matches(option, error.possibilities or (), cutoff=0.75))
             return UsageError(

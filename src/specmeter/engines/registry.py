@@ -7,17 +7,16 @@ is imported in `make`: specmeter's own engines, which are registered in the same
 
 from __future__ import annotations
 
-import difflib
 import pkgutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import ValidationError
 
+from specmeter import extensions
 from specmeter.errors import ExperimentError, SpecmeterError
 from specmeter.record import PARAMETERS, PLAIN, EngineSettings, EngineTraits, Record
 from specmeter.record.base import first_fault
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from specmeter.engines.session import Engine, Launch
+    from specmeter.extensions import Entry
     from specmeter.record import Arm, Host, ModelIdentity
 
 GROUP = "specmeter.engines"
@@ -145,7 +145,7 @@ def installed() -> dict[str, Installed]:
     """Every engine of this environment by its name, specmeter's own first; nothing is imported."""
     found = sorted(_entries().items(), key=lambda item: (not _is_ours(item[1][0]), item[0]))
     return {
-        name: Installed(name, _package(first), first.value, _is_ours(first), ", ".join(map(_package, others)))
+        name: Installed(name, _package(first), first.place, _is_ours(first), ", ".join(map(_package, others)))
         for name, (first, *others) in found
     }
 
@@ -168,8 +168,10 @@ def spec_of(name: str) -> EngineSpec:
     """
     entries = _entries().get(name)
     if not entries:
+        from difflib import get_close_matches
+
         known = ", ".join(installed()) or "none; install specmeter again"
-        near = difflib.get_close_matches(name, installed(), n=1)
+        near = get_close_matches(name, installed(), n=1)
         hint = f"did you mean {near[0]}? " if near else ""
         raise ExperimentError(
             f"engine.kind: engine {name[:80]!r} is not installed",
@@ -183,17 +185,17 @@ def spec_of(name: str) -> EngineSpec:
         )
     entry = entries[0]
     try:
-        found: object = entry.load()
+        found: object = extensions.load(entry.place)
     except (Exception, SystemExit) as error:
         # Another author's package may fail in any way while it is imported, and end the program.
         why = f"{type(error).__name__}: {error}"[:300]
         raise ExperimentError(
-            f"engine.kind: {name}: {entry.value} of {_package(entry)} cannot be loaded ({why})",
+            f"engine.kind: {name}: {entry.place} of {_package(entry)} cannot be loaded ({why})",
             fix="install that package again, or ask its authors; `specmeter engines` lists the others",
         ) from error
     if not isinstance(found, EngineSpec):
         raise ExperimentError(
-            f"engine.kind: {name}: {entry.value} of {_package(entry)} is a {type(found).__name__}, not an EngineSpec",
+            f"engine.kind: {name}: {entry.place} of {_package(entry)} is a {type(found).__name__}, not an EngineSpec",
             fix="report this to its authors (docs/how-to/write-an-engine.md)",
         )
     if not found.traits.model_formats and found.model is None:
@@ -320,8 +322,10 @@ def unknown_method(name: str, traits: EngineTraits, method: str) -> str | None:
     """What is wrong with a method that an engine does not know; None where it knows it."""
     if method == PLAIN or traits.method(method) is not None:
         return None
+    from difflib import get_close_matches
+
     known = (PLAIN, *(it.name for it in traits.methods))
-    near = difflib.get_close_matches(method, known, n=2)
+    near = get_close_matches(method, known, n=2)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     return f"unknown method {method!r}{hint} (known to the engine {name}: {', '.join(known)})"
 
@@ -376,26 +380,15 @@ def traits_on_record(kind: str, stated: EngineTraits | None) -> EngineTraits:
     return spec_of(kind).traits if entries and _is_ours(entries[0]) else EngineTraits()
 
 
-def _entries() -> dict[str, list[EntryPoint]]:
+def _entries() -> dict[str, list[Entry]]:
     """Name -> entry points, specmeter's own first: no other package can take its place."""
-    return _entries_on(tuple(sys.path))
+    found = extensions.entries(GROUP)
+    return {name: sorted(them, key=lambda it: (not _is_ours(it), _package(it))) for name, them in found.items()}
 
 
-@lru_cache(maxsize=1)
-def _entries_on(_: tuple[str, ...]) -> dict[str, list[EntryPoint]]:
-    """Read once, which takes some ten milliseconds, and for each arm of a run was much."""
-    found: dict[str, list[EntryPoint]] = {}
-    for entry in entry_points(group=GROUP):
-        found.setdefault(entry.name, []).append(entry)
-    for entries in found.values():
-        if len(entries) > 1:  # who brings an engine is read from a file each time
-            entries.sort(key=lambda it: (not _is_ours(it), _package(it)))
-    return found
+def _is_ours(entry: Entry) -> bool:
+    return entry.package == OURS
 
 
-def _is_ours(entry: EntryPoint) -> bool:
-    return entry.dist is not None and entry.dist.name == OURS
-
-
-def _package(entry: EntryPoint) -> str:
-    return "an unknown package" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"
+def _package(entry: Entry) -> str:
+    return f"{entry.package} {entry.version}"

@@ -30,8 +30,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-import psutil
-
 from specmeter.errors import StoreError
 from specmeter.files import NotPlainError, lock, open_inside, open_to_change, read_inside
 from specmeter.store.database import (
@@ -142,6 +140,8 @@ def _busy(folder: Path) -> StoreError:
     pid = _recorded_pid(folder)
     if pid is None:
         return StoreError(f"{folder}: another process is writing to this run", fix="wait until it ends")
+    import psutil
+
     if not psutil.pid_exists(pid):
         return StoreError(
             f"{folder}: process {pid} has ended, but a process that it started still uses this run",

@@ -15,13 +15,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from pydantic import ValidationError
 
 from specmeter.engines.registry import traits_on_record
 from specmeter.errors import StoreError
-from specmeter.experiments.experiment import ON_RECORD, Experiment
 from specmeter.experiments.schedule import Cell
 from specmeter.files import read_inside
 from specmeter.record import (
@@ -63,6 +62,9 @@ from specmeter.store.rows import (
     shared,
     unpacked,
 )
+
+if TYPE_CHECKING:
+    from specmeter.experiments.experiment import Experiment
 
 ABSENT = "(absent)"
 _LONGEST = 80
@@ -259,6 +261,7 @@ class RunReader:
 
     def experiment(self) -> Experiment:
         """The same, as what it is."""
+        from specmeter.experiments.experiment import ON_RECORD, Experiment  # 40 ms, for few commands
 
         try:
             return Experiment.model_validate_json(self.experiment_json, context=ON_RECORD)
