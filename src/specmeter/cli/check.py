@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specmeter.advise.schedule import inspect_schedule, runs_of
 from specmeter.errors import StoreError, UsageError
 from specmeter.show.check_report import of_advice, report
 from specmeter.show.terminal.console import errors, output, say_json
@@ -65,6 +64,8 @@ def command(run: str, every: bool, as_json: bool, sign: Path | None, signer: Pat
     folder = find_run(run)
     sort = sort_of(folder)
     if sort == "study":
+        from specmeter.advise.schedule import runs_of
+
         _refuse_signature(folder, sign or signer)
         return _check_runs(runs_of(folder), every=every, as_json=as_json)
     composed = sort in ADVISED
@@ -85,6 +86,8 @@ def command(run: str, every: bool, as_json: bool, sign: Path | None, signer: Pat
 
 def _refuse_signature(folder: Path, given: Path | None) -> None:
     if given is not None:
+        from specmeter.advise.schedule import runs_of
+
         raise UsageError(f"{folder}: a study, whose runs are signed one by one", fix=f"give {runs_of(folder)[0]}")
 
 
@@ -146,6 +149,7 @@ def _inspect(folder: Path, *, certify: bool) -> tuple[Inspection, bool]:
 
 
 def _inspect_advice(folder: Path, *, certify: bool) -> tuple[Inspection, bool]:
+    from specmeter.advise.schedule import inspect_schedule
     from specmeter.advise.verify_advice import inspect_advice, keep_certificate
 
     inspection = inspect_advice(folder) if sort_of(folder) == "advice" else inspect_schedule(folder)
