@@ -5,12 +5,15 @@ A speedup holds for answers like these, so this line stands next to every number
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from specmeter.messages import Message
 from specmeter.record import SAMPLING, Arm, Generation, ModelIdentity, Prompt, Record
+from specmeter.store.columns import RequestColumns, columns_of
 
 if TYPE_CHECKING:
     from specmeter.store import RequestRow
@@ -83,7 +86,7 @@ class AnswersMade(Record):
 
 
 def answers_made(
-    rows: Iterable[RequestRow],
+    rows: Iterable[RequestRow] | RequestColumns,
     prompts: Sequence[Prompt],
     arms: Sequence[Arm],
     generation: Generation,
@@ -98,18 +101,21 @@ def answers_made(
     """
     targets = {arm.id: arm.target for arm in arms if not arm.synthetic_rates}
     of = {it.id: it for it in prompts}
-    lengths: dict[tuple[str, str], list[int]] = {}
+    lengths: dict[tuple[str, str], tuple[int, int]] = {}
     answered: dict[str, Prompt] = {}
     cut: set[tuple[str, str]] = set()
     limits: set[int] = set()
-    for row in rows:
-        if row.arm_id not in targets or row.prompt_id not in of or row.status != "ok" or row.predicted_n is None:
+    for arm_id, prompt_id, stop_reason, count, tokens in _counted(
+        rows if isinstance(rows, RequestColumns) else columns_of(rows)
+    ):
+        if arm_id not in targets or prompt_id not in of:
             continue
-        prompt = of[row.prompt_id]
-        key = (targets[row.arm_id], prompt.of or prompt.id)
+        prompt = of[prompt_id]
+        key = (targets[arm_id], prompt.of or prompt.id)
         answered.setdefault(key[1], prompt)
-        lengths.setdefault(key, []).append(row.predicted_n)
-        if row.stop_reason in ("limit", "context"):
+        before = lengths.get(key, (0, 0))
+        lengths[key] = before[0] + tokens, before[1] + count
+        if stop_reason in ("limit", "context"):
             cut.add(key)
             limits.add(prompt.max_tokens or generation.max_tokens)
     if not lengths:
@@ -123,7 +129,7 @@ def answers_made(
     return AnswersMade(
         prompts=len(answered),
         answers=len(lengths),
-        tokens=median(sum(it) / len(it) for it in lengths.values()),
+        tokens=median(tokens / count for tokens, count in lengths.values()),
         cut=len(cut),
         limits=tuple(sorted(limits)),
         generation=generation,
@@ -142,3 +148,18 @@ def answers_made(
             if chats and it.name in measured and it.header is not None and not it.header.chat_template
         ),
     )
+
+
+def _counted(read: RequestColumns) -> Iterator[tuple[str, str, str | None, int, int]]:
+    """(arm id, prompt id, why they ended, how many, their tokens) of answered requests, in the order of the first."""
+    answered = read.where("status", "ok") & ~np.isnan(read.numbers["predicted_n"])
+    names = ("arm_id", "prompt_id", "stop_reason")
+    code = np.zeros(int(answered.sum()), dtype=np.int64)
+    for name in names:
+        code = code * max(1, len(read.values[name])) + read.codes[name][answered]
+    _, first, number = np.unique(code, return_index=True, return_inverse=True)
+    counts = np.bincount(number).tolist()
+    tokens = np.bincount(number, weights=read.numbers["predicted_n"][answered]).tolist() if len(first) else []
+    known = [[read.values[name][it] for it in read.codes[name][answered][first].tolist()] for name in names]
+    for it in np.argsort(first).tolist():
+        yield known[0][it], known[1][it], known[2][it], counts[it], int(tokens[it])

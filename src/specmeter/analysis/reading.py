@@ -38,6 +38,7 @@ from specmeter.store.integrity import certificate_beside, changes, hash_data
 
 if TYPE_CHECKING:
     from specmeter.analysis.load.crossover import Crossover
+    from specmeter.store.columns import RequestColumns
 
 _APART = 10_000
 """Between the number of a block and that of the same one, excluded: more than any experiment has."""
@@ -184,10 +185,11 @@ def read_run(folder: Path, *, by_prompt: bool = False, just: Measured | None = N
         timing_only = {model.name for model in models if model.timing_only}
         certificate, findings = certified(store, just and just.hashes)
         cells = LoadTable(cells_of(store))
+        requests = store.columns()
         measured = just.summary if just is not None and not by_prompt else None
         if measured is None:
             measured = summarize(
-                store.rows(),
+                requests,
                 arms,
                 timing_only=timing_only,
                 planned=store.planned(),
@@ -232,15 +234,15 @@ def read_run(folder: Path, *, by_prompt: bool = False, just: Measured | None = N
             disturbances=tuple(store.disturbances()),
             over_all_blocks=_over_all_blocks(store, arms, timing_only),
             sessions=session_report(store, {arm.id: arm.baseline_id for arm in arms if arm.id not in invalid}),
-            made=made_in(store, generation),
+            made=made_in(store, generation, requests),
             written=is_written(folder),
         )
 
 
-def made_in(store: RunReader, generation: Generation) -> AnswersMade | None:
+def made_in(store: RunReader, generation: Generation, requests: RequestColumns | None = None) -> AnswersMade | None:
     """How the answers of a run were made; None if it has none. Raises `StoreError`."""
     return answers_made(
-        store.rows(),
+        requests or store.columns(),
         list(store.prompts()),
         store.arms(),
         generation,

@@ -4,7 +4,6 @@ numbered.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from specmeter.errors import UsageError
 from specmeter.record import RequestEnergy
+from specmeter.store.columns import RequestColumns, columns_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,67 +36,80 @@ def _read(used: RequestEnergy) -> tuple[float, float, float, float]:
     return sum(used.joules.values()), used.seconds, used.unseen_s, prompt_j
 
 
+def _cells(read: RequestColumns) -> tuple[list[BlockKey], Ints]:
+    """(number -> (invocation, block) in the order of first appearance, the number of each request)."""
+    invocations, blocks = read.values["invocation"], read.values["block"]
+    pair = read.codes["invocation"] * max(1, len(blocks)) + read.codes["block"]
+    found, first, number = np.unique(pair, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank: Ints = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    each: list[int] = found[order].tolist()
+    return [(invocations[it // len(blocks)], blocks[it % len(blocks)]) for it in each], rank[number]
+
+
+def _readings(read: RequestColumns, energy: Mapping[Key, RequestEnergy] | None, order: Ints) -> Floats:
+    """What was read of each request's energy; of runs without energy, one row stands for all."""
+    if not energy:
+        return np.broadcast_to(np.array(_UNREAD), (len(order), 4))
+    names = ("invocation", "block", "arm_id", "prompt_id")
+    keys = zip(*([read.values[it][code] for code in read.codes[it].tolist()] for it in names), strict=True)
+    found = (_UNREAD if (used := energy.get(key)) is None else _read(used) for key in keys)
+    return np.array(list(found), dtype=np.float64).reshape(-1, 4)[order]
+
+
 class RequestTable:
     """The rows as columns, sorted by arm; strings are numbered."""
 
     def __init__(
         self,
-        rows: Iterable[RequestRow],
+        rows: Iterable[RequestRow] | RequestColumns,
         arms: Mapping[str, int],
         energy: Mapping[Key, RequestEnergy] | None = None,
         repeats: Mapping[str, str] | None = None,
     ) -> None:
         """`repeats`: prompt -> the prompt that it repeats under load; both count as that one."""
+        read = rows if isinstance(rows, RequestColumns) else columns_of(rows)
+        if unknown := [it for it in read.values["arm_id"] if it not in arms]:
+            raise UsageError(
+                f"a request names the unknown arm {unknown[0]!r}",
+                fix="use another copy of the run: this one was changed or damaged",
+            )
         same = repeats or {}
-        cells: dict[tuple[int, int], int] = {}
         prompts: dict[str, int] = {}
-        self.kinds: dict[str, int] = {}
-        self.uncounted: set[int] = set()
-        """Arms with answers whose drafted tokens the engine did not count."""
-        whole, real, read = array("q"), array("d"), array("d")
-        for row in rows:
-            arm = arms.get(row.arm_id)
-            if arm is None:
-                raise UsageError(
-                    f"a request names the unknown arm {row.arm_id!r}",
-                    fix="use another copy of the run: this one was changed or damaged",
-                )
-            cell = cells.setdefault((row.invocation, row.block), len(cells))
-            prompt = prompts.setdefault(same.get(row.prompt_id, row.prompt_id), len(prompts))
-            kind = self.kinds.setdefault(row.kind, len(self.kinds))
-            if row.draft_n is None and row.status == "ok":
-                self.uncounted.add(arm)
-            tokens = max(0, (row.predicted_n or 0) - 1)
-            whole.extend((arm, row.invocation, cell, prompt, kind, row.status == "ok", row.prompt_n or 0, tokens))
-            whole.extend((row.draft_n or 0, row.draft_n_accepted or 0, row.target_forwards or 0))
-            real.extend((row.started_at, row.prompt_ms or 0.0, row.predicted_ms or 0.0))
-            if energy:
-                used = energy.get((row.invocation, row.block, row.arm_id, row.prompt_id))
-                read.extend(_UNREAD if used is None else _read(used))
-        integers: Ints = np.array(whole, dtype=np.int64).reshape(-1, 11)
-        floats: Floats = np.array(real, dtype=np.float64).reshape(-1, 3)
-        order = np.argsort(integers[:, 0], kind="stable")
-        columns: list[Ints] = list(integers[order].T)
-        self.arm, self.invocation, self.cell, self.prompt, self.kind, ok = columns[:6]
-        self.prompt_n, self.tokens, self.drafted, self.accepted, self.forwards = columns[6:]
-        reals: list[Floats] = list(floats[order].T)
-        self.started_at, self.prompt_ms, self.ms = reals
-        self.ok: Bools = ok == 1
-        self.decoded: Bools = self.ok & (self.tokens > 0) & (self.ms > 0)
-        # Of runs without energy, one row stands for all.
-        readings: Floats = np.array(read or _UNREAD, dtype=np.float64).reshape(-1, 4)
-        sorted_readings: Floats = readings[order] if read else np.broadcast_to(readings, (len(order), 4))
-        energies: list[Floats] = list(sorted_readings.T)
-        self.joules, self.seconds, self.unseen_s, self.prompt_j = energies
-        self.metered: Bools = self.decoded & np.isfinite(self.joules)
-        """Whose energy was read; `seconds` and `unseen_s` are of that reading."""
-        self.cells = list(cells)
+        for prompt_id in read.values["prompt_id"]:
+            prompts.setdefault(same.get(prompt_id, prompt_id), len(prompts))
+        renumbered = {
+            "arm_id": [arms[it] for it in read.values["arm_id"]],
+            "prompt_id": [prompts[same.get(it, it)] for it in read.values["prompt_id"]],
+        }
+        columns = {name: np.array(them, dtype=np.int64)[read.codes[name]] for name, them in renumbered.items()}
+        order = np.argsort(columns["arm_id"], kind="stable")
+        self.arm, self.prompt = columns["arm_id"][order], columns["prompt_id"][order]
+        self.kinds: dict[str, int] = {kind: number for number, kind in enumerate(read.values["kind"])}
+        self.kind = read.codes["kind"][order]
+        self.invocation = np.array(read.values["invocation"], dtype=np.int64)[read.codes["invocation"]][order]
+        self.cells, cell = _cells(read)
         """Number -> (invocation, block)."""
-        self.invocations = {invocation for invocation, _ in cells}
+        self.cell = cell[order]
+        self.invocations = {invocation for invocation, _ in self.cells}
         self.prompts = list(prompts)
         """Number -> prompt id."""
         self.key: Ints = self.cell * max(1, len(prompts)) + self.prompt
         """Which prompt in which block: where an arm and its baseline can meet."""
+        counts = ("prompt_n", "draft_n", "draft_n_accepted", "target_forwards")
+        self.prompt_n, self.drafted, self.accepted, self.forwards = (read.whole(name)[order] for name in counts)
+        self.tokens: Ints = np.maximum(read.whole("predicted_n") - 1, 0)[order]
+        self.started_at = read.numbers["started_at"][order]
+        self.prompt_ms, self.ms = (np.nan_to_num(read.numbers[name])[order] for name in ("prompt_ms", "predicted_ms"))
+        self.ok: Bools = read.where("status", "ok")[order]
+        self.uncounted: set[int] = set(self.arm[self.ok & np.isnan(read.numbers["draft_n"][order])].tolist())
+        """Arms with answers whose drafted tokens the engine did not count."""
+        self.decoded: Bools = self.ok & (self.tokens > 0) & (self.ms > 0)
+        energies: list[Floats] = list(_readings(read, energy, order).T)
+        self.joules, self.seconds, self.unseen_s, self.prompt_j = energies
+        self.metered: Bools = self.decoded & np.isfinite(self.joules)
+        """Whose energy was read; `seconds` and `unseen_s` are of that reading."""
 
     def of_arm(self, arm: int) -> Ints:
         """Indices of an arm's rows."""
@@ -104,9 +117,12 @@ class RequestTable:
         return np.arange(int(low), int(high))
 
     def starts(self, arm_ids: Sequence[str]) -> Iterator[tuple[str, int, float]]:
-        """(arm id, block, start) of every request, for the balance."""
-        for arm, cell, started_at in zip(self.arm, self.cell, self.started_at, strict=True):
-            yield arm_ids[int(arm)], int(cell), float(started_at)
+        """(arm id, block, mean start) of every cell, for the balance."""
+        place = self.arm * max(1, len(self.cells)) + self.cell
+        cells, first, number = np.unique(place, return_index=True, return_inverse=True)
+        means = np.bincount(number, weights=self.started_at) / np.bincount(number) if len(cells) else cells
+        for at, mean in zip(first, means.tolist(), strict=True):
+            yield arm_ids[int(self.arm[at])], int(self.cell[at]), mean
 
     def parts(self, rows: Ints, unit: Ints, counted: Ints | Floats, per: Ints | Floats) -> list[Part]:
         """(sum of `counted`, sum of `per`) of each unit where the latter is positive, in the order of the units."""

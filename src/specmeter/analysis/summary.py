@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from specmeter.analysis.pairing import PairedBlocks
     from specmeter.numbers.stats import Ints
     from specmeter.store import RequestRow
+    from specmeter.store.columns import RequestColumns
 
 
 CostProbe = Literal["synthetic acceptance", "random weights"]
@@ -154,7 +155,7 @@ class RunSummary(Record):
 
 
 def summarize(
-    rows: Iterable[RequestRow],
+    rows: Iterable[RequestRow] | RequestColumns,
     arms: Sequence[Arm],
     *,
     timing_only: Collection[str] = (),

@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import marshal
 import math
 import re
 import time
@@ -80,6 +81,10 @@ FILES = (EXPERIMENT_NAME, ENVIRONMENT_NAME)
 MAX_BYTES = 64 * 2**20
 """Of such a document."""
 _LONGEST_HOME, _MAX_HOMES = 300, 8
+_ROWS_AT_ONCE = 100
+_MARSHAL = 2
+"""The last version in which equal values are equal bytes: later ones also tell which objects are the same. Four times
+as fast as `repr`."""
 MAX_BYTES_OF_LOG = 8 * 2**30
 PARTS = (*_TABLES, *FILES, LOGS_NAME)
 """Parts that checks name; each log has a hash of its own, `logs/NAME`."""
@@ -102,13 +107,9 @@ def changed(was: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 def _hash_rows(run: RunReader, query: str) -> str:
     """Of the values with their types and lengths, so that no two different tables look alike."""
-    digest = hashlib.sha256()
-    for row in run.raw(query):
-        blobs = [value for value in row if isinstance(value, bytes)]
-        plain = tuple(len(value) if isinstance(value, bytes) else value for value in row) if blobs else row
-        digest.update(f"{plain!r}{len(blobs)}\n".encode())
-        for blob in blobs:
-            digest.update(blob)
+    digest, rows = hashlib.sha256(), run.raw(query)
+    while some := list(islice(rows, _ROWS_AT_ONCE)):
+        digest.update(marshal.dumps(some, _MARSHAL))
     return digest.hexdigest()
 
 
