@@ -26,6 +26,7 @@ def prompt(name: str, **changes: Any) -> Prompt:
 
 def row(prompt_id: str, tokens: int | None, end: str = "eos", arm: str = "m/none", status: str = "ok") -> RequestRow:
     values: dict[str, Any] = dict.fromkeys(RequestRow._fields)
+    values |= {"invocation": 0, "block": 0, "kind": "chat", "started_at": 0.0}
     given = {"prompt_id": prompt_id, "predicted_n": tokens, "stop_reason": end, "arm_id": arm, "status": status}
     return RequestRow(**(values | given))
 

@@ -15,7 +15,7 @@ from specmeter.errors import EngineError, EngineStartError, ExperimentError, Sto
 from specmeter.experiments import schedule
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import choose_folder, prepare, run
-from specmeter.measure import Work
+from specmeter.measure import Work, loop
 from specmeter.measure.loop import Observer, _CellRunner
 from specmeter.record import EngineSettings, Prompt, Request
 from specmeter.store import RunState, RunStore
@@ -100,11 +100,41 @@ def test_ctrl_c_keeps_what_was_measured_and_the_rest_is_resumed(tmp_path: Path) 
         run(prepared, folder, interrupted)
     with RunStore.open(folder, readonly=True) as store:
         state = store.state()
-        assert (state.state, state.ok, state.reason) == ("partial", 17, "interrupted")
+        assert (state.state, state.reason) == ("partial", "interrupted")
+        assert state.ok >= 17, "what was reported is stored; so are requests that were stored together with it"
         assert all(session.ended_at for session in store.sessions())
-    state, observer = measured(write(tmp_path), folder)
-    assert (state.state, state.ok) == ("complete", 48)
-    assert len(observer.requests) == 48 - 17
+    resumed, observer = measured(write(tmp_path), folder)
+    assert (resumed.state, resumed.ok) == ("complete", 48)
+    assert len(observer.requests) == 48 - state.ok
+
+
+def test_requests_are_stored_before_they_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short ones together: a group is on disk as a whole when its first one is reported."""
+    folder, transactions = tmp_path / "run", list[int]()
+    store_requests = RunStore.add_requests
+
+    def counted(store: RunStore, requests: list[Any]) -> None:
+        transactions.append(len(requests))
+        store_requests(store, requests)
+
+    class Looking(Silent):
+        def request_done(self, request: Request) -> None:
+            super().request_done(request)
+            with RunStore.open(folder, readonly=True) as store:
+                assert _key(request) in store.done_keys()
+                assert store.state().ok == sum(transactions)
+
+    monkeypatch.setattr(RunStore, "add_requests", counted)
+    monkeypatch.setattr(loop, "TOGETHER_S", 3600.0)
+    observer = Looking()
+    run(prepare(load(write(tmp_path))), folder, observer)
+    assert len(observer.requests) == sum(transactions) == 48
+    sessions = {request.session_id for request in observer.requests}
+    assert len(transactions) == len(sessions) + 1, "the first request, then what each session still had"
+
+
+def _key(request: Request) -> tuple[int, int, str, str]:
+    return request.invocation, request.block, request.arm_id, request.prompt_id
 
 
 class Interrupting(Silent):

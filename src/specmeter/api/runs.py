@@ -167,7 +167,7 @@ def run(
     into the folder `out`; default: the unfinished run of the same experiment under specmeter-runs/, or a new folder
     (always a new one with `new`). `overrides` are `a.b=c`, applied after `variants`; `probes` are used for predictions.
 
-    Every request is on disk before the next one starts: after Ctrl-C, a crash or a restarted kernel the same call
+    Every request is on disk before it is reported: after Ctrl-C, a crash or a restarted kernel the same call
     measures what is missing. Problems found before the start are issued as `warnings`. Failed requests do not raise;
     see `run.state`. Raises `ExperimentError`, `ModelError`, `StoreError`, and `EngineError` if an engine cannot start.
     """

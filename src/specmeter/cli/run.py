@@ -223,7 +223,7 @@ def command(
     EXPERIMENT is a bundled name or a YAML file. TARGET is a model: a GGUF file, hf:OWNER/REPO/FILE.gguf, bench:NAME, or
     mock:NAME of the mock engine; options have llama.cpp's names where it has them.
 
-    Every request is on disk before the next one starts (under a load: every cell). After Ctrl-C, a crash or a power cut
+    Every request is on disk before it is reported (under a load: every cell). After Ctrl-C, a crash or a power cut
     the same command measures what is missing.
 
     \b

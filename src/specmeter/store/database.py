@@ -3,7 +3,7 @@
 The schema is one list of statements. Any change of it is another `FORMAT`; the table `format` says which one a file has
 and which specmeter made it.
 
-Durability: WAL with `synchronous=FULL`. Each commit is one append to the WAL and one fsync, so a request survives a
+Durability: WAL with `synchronous=FULL`. Each commit is one append to the WAL and one fsync, so it survives a
 killed process and a crash of the machine, at about the price of the fsync. (On macOS fsync reaches the drive but not
 always its platter: `fullfsync` would cost tens of milliseconds a request.)
 

@@ -383,28 +383,22 @@ class RunStore(RunReader):
     def add_request(
         self, request: Request, telemetry: Iterable[Telemetry] = (), energy: RequestEnergy | None = None
     ) -> None:
-        """Store one request, durably when this returns, with the telemetry sampled and the energy used meanwhile.
+        """One request; see `add_requests`."""
+        self.add_requests([(request, telemetry, energy)])
 
-        Raises `StoreError` for a request that is not in the plan or has succeeded before. A retry of a failed one
-        supersedes it; both are kept.
+    def add_requests(self, requests: Iterable[tuple[Request, Iterable[Telemetry], RequestEnergy | None]]) -> None:
+        """Store requests, all of them durably when this returns, with the telemetry sampled and the energy used
+        meanwhile.
+
+        Raises `StoreError`, and stores none, for a request that is not in the plan or has succeeded before. A retry of
+        a failed one supersedes it; both are kept.
         """
-        key = (request.invocation, request.block, request.arm_id, request.prompt_id)
-        name = f"request {request.prompt_id} of {request.arm_id} in invocation {key[0]}, block {key[1]}"
         with self._transaction() as db:
-            earlier = db.execute(f"SELECT id, attempt, status FROM request WHERE {_SAME}", key).fetchone()
-            if earlier is not None:
-                if earlier[2] == "ok":
-                    raise StoreError(f"{name}: already stored", fix="measure only requests that missing() returns")
-                db.execute("UPDATE request SET superseded = 1 WHERE id = ?", (earlier[0],))
-            try:
-                insert(db, request, attempt=earlier[1] + 1 if earlier else 1)
-            except sqlite3.IntegrityError:
-                raise StoreError(
-                    f"{name}: is not in the plan", fix="measure only requests that missing() returns"
-                ) from None
-            _insert_telemetry(db, telemetry)
-            if energy is not None:
-                db.execute("INSERT INTO energy (json) VALUES (?)", (energy.model_dump_json(),))
+            for request, telemetry, energy in requests:
+                _insert_request(db, request)
+                _insert_telemetry(db, telemetry)
+                if energy is not None:
+                    db.execute("INSERT INTO energy (json) VALUES (?)", (energy.model_dump_json(),))
 
     def exclude_block(self, found: Disturbance) -> None:
         """Keep a block and do not count it. Raises `StoreError` where it has no request that counts."""
@@ -538,6 +532,20 @@ def _insert_plan(db: sqlite3.Connection, plan: Iterable[tuple[int, int, str, str
         db.executemany("INSERT INTO plan (invocation, block, arm_id, prompt_id) VALUES (?, ?, ?, ?)", plan)
     except sqlite3.IntegrityError:
         raise StoreError("the plan lists the same request twice", fix="give arms and prompts unique ids") from None
+
+
+def _insert_request(db: sqlite3.Connection, request: Request) -> None:
+    key = (request.invocation, request.block, request.arm_id, request.prompt_id)
+    name = f"request {request.prompt_id} of {request.arm_id} in invocation {key[0]}, block {key[1]}"
+    earlier = db.execute(f"SELECT id, attempt, status FROM request WHERE {_SAME}", key).fetchone()
+    if earlier is not None:
+        if earlier[2] == "ok":
+            raise StoreError(f"{name}: already stored", fix="measure only requests that missing() returns")
+        db.execute("UPDATE request SET superseded = 1 WHERE id = ?", (earlier[0],))
+    try:
+        insert(db, request, attempt=earlier[1] + 1 if earlier else 1)
+    except sqlite3.IntegrityError:
+        raise StoreError(f"{name}: is not in the plan", fix="measure only requests that missing() returns") from None
 
 
 def _insert_telemetry(db: sqlite3.Connection, samples: Iterable[Telemetry]) -> None:
