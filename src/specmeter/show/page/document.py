@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,12 +23,14 @@ from specmeter.record.verdict import Group, grouped
 from specmeter.show.names import Names, label
 from specmeter.show.studies import StudySection, studies
 from specmeter.show.table import Cell
-from specmeter.store import RequestRow, RunReader, RunStore
+from specmeter.store import RunReader, RunStore
 from specmeter.store.environment import private, render_environment
 
 if TYPE_CHECKING:
     from specmeter.analysis.quality import QualityReport
     from specmeter.analysis.summary import ArmSummary
+    from specmeter.numbers.stats import Floats
+    from specmeter.store.columns import RequestColumns
 
 
 MAX_PROMPTS = 200
@@ -156,7 +158,7 @@ def read_document(
         run = read_run(folder, by_prompt=few)
         hosts, sessions = tuple(store.hosts()), tuple(store.sessions())
         engines = tuple({session.engine.model_dump_json(): session.engine for session in sessions}.values())
-        points, bins = _rates(store.rows(), count=run.state.planned)
+        points, bins = _rates(store.columns(), count=run.state.planned)
         probes, name = probes_of(store, run, named)
         told = any(arm.drafted is not None and arm.load is None for arm in run.summary.arms)
         small = run.state.ok <= MAX_EXPLAINED
@@ -195,26 +197,24 @@ def _prompts(store: RunReader) -> dict[str, Prompt]:
     return found
 
 
-def _rates(rows: Iterable[RequestRow], count: int) -> tuple[tuple[RequestPoint, ...], tuple[RateBin, ...]]:
+def _rates(read: RequestColumns, count: int) -> tuple[tuple[RequestPoint, ...], tuple[RateBin, ...]]:
     """Rates of all answered requests: one by one, or counted where there are more than `MAX_POINTS`."""
-    points: list[RequestPoint] = []
-    rates: dict[str, list[float]] = {}
-    for row in rows:
-        # The rule of `rates.decode_rate`, without an object for each of 100,000 requests.
-        if row.predicted_n is None or row.predicted_n < 2 or not row.predicted_ms:
-            continue
-        rate = 1000.0 * (row.predicted_n - 1) / row.predicted_ms
-        if count <= MAX_POINTS:
-            points.append(RequestPoint(row.arm_id, row.prompt_id, row.kind, row.block, rate))
-        else:
-            rates.setdefault(row.arm_id, []).append(rate)
-    return tuple(points), _counted(rates)
+    tokens, ms = read.numbers["predicted_n"], read.numbers["predicted_ms"]
+    decoded = np.flatnonzero((tokens >= 2) & (np.nan_to_num(ms) != 0))
+    rates = 1000.0 * (tokens[decoded] - 1) / ms[decoded]  # the rule of `rates.decode_rate`
+    if count > MAX_POINTS:
+        arms = read.codes["arm_id"][decoded]
+        found: list[int] = list(dict.fromkeys(arms.tolist()))
+        return (), _counted({read.values["arm_id"][arm]: rates[arms == arm] for arm in found})
+    names = ("arm_id", "prompt_id", "kind", "block")
+    told = zip(*([read.values[it][code] for code in read.codes[it][decoded].tolist()] for it in names), strict=True)
+    return tuple(RequestPoint(*it, rate) for it, rate in zip(told, rates.tolist(), strict=True)), ()
 
 
-def _counted(rates: Mapping[str, Sequence[float]]) -> tuple[RateBin, ...]:
+def _counted(rates: Mapping[str, Floats]) -> tuple[RateBin, ...]:
     if not rates:
         return ()
-    highest = max(max(values) for values in rates.values())
+    highest = max(float(values.max()) for values in rates.values())
     edges = np.linspace(0.0, highest, BINS + 1)
     return tuple(
         RateBin(arm_id, float(edges[place]), float(edges[place + 1]), int(count))

@@ -18,6 +18,7 @@ from specmeter.engines.llama_cpp.log_requests import Printed, PrintedRequests
 from specmeter.engines.llama_cpp.log_signs import LogSigns, scan
 from specmeter.engines.log_lines import stream_lines
 from specmeter.engines.registry import traits_on_record
+from specmeter.experiments.cells import first_id
 from specmeter.experiments.experiment import Experiment
 from specmeter.files import open_inside
 from specmeter.messages import Message
@@ -45,7 +46,7 @@ from specmeter.validity.checks.request_data import RequestData, read_requests
 
 if TYPE_CHECKING:
     from specmeter.analysis.load.figures import MeasuredCell
-    from specmeter.store import RunReader
+    from specmeter.store import RequestRow, RunReader
 
 T = TypeVar("T")
 
@@ -341,5 +342,15 @@ def _telemetry(run: RunReader) -> Iterator[Sample]:
 
 
 def _left_at(run: RunReader, arms: Mapping[str, Arm], requests: Sequence[RequestData]) -> dict[RequestKey, int]:
-    texts = {it.key: it.output for it in requests if it.row.status == "ok"}
+    """Only prompts to which a target gave several answers are looked at: mostly there are none."""
+    repeated = {prompt.id: first_id(prompt) for prompt in run.prompts() if prompt.of is not None}
+    targets = {arm.id: arm.target for arm in arms.values()}
+
+    def asked(row: RequestRow) -> tuple[str | None, str]:
+        return targets.get(row.arm_id), repeated.get(row.prompt_id, row.prompt_id)
+
+    answered = [it for it in requests if it.row.status == "ok"]
+    first: dict[tuple[str | None, str], bytes] = {}
+    several = {asked(it.row) for it in answered if first.setdefault(asked(it.row), it.output) != it.output}
+    texts = {it.key: it.output for it in answered if asked(it.row) in several} if several else {}
     return {it.key: it.position for it in find_divergences(run, arms, texts)}
