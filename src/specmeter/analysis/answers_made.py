@@ -152,14 +152,15 @@ def answers_made(
 
 def _counted(read: RequestColumns) -> Iterator[tuple[str, str, str | None, int, int]]:
     """(arm id, prompt id, why they ended, how many, their tokens) of answered requests, in the order of the first."""
-    answered = read.where("status", "ok") & ~np.isnan(read.numbers["predicted_n"])
+    answered = np.flatnonzero(read.where("status", "ok") & ~np.isnan(read.numbers["predicted_n"]))
     names = ("arm_id", "prompt_id", "stop_reason")
-    code = np.zeros(int(answered.sum()), dtype=np.int64)
+    code = np.zeros(len(answered), dtype=np.int64)
     for name in names:
         code = code * max(1, len(read.values[name])) + read.codes[name][answered]
     _, first, number = np.unique(code, return_index=True, return_inverse=True)
-    counts = np.bincount(number).tolist()
-    tokens = np.bincount(number, weights=read.numbers["predicted_n"][answered]).tolist() if len(first) else []
-    known = [[read.values[name][it] for it in read.codes[name][answered][first].tolist()] for name in names]
-    for it in np.argsort(first).tolist():
-        yield known[0][it], known[1][it], known[2][it], counts[it], int(tokens[it])
+    counts = np.bincount(number, minlength=len(first))
+    tokens = np.bincount(number, weights=read.numbers["predicted_n"][answered], minlength=len(first))
+    order = np.argsort(first)
+    told = read.of(names, answered[first[order]])
+    for of, count, added in zip(told, counts[order].tolist(), tokens[order].tolist(), strict=True):
+        yield (*of, count, int(added))

@@ -52,8 +52,7 @@ def _readings(read: RequestColumns, energy: Mapping[Key, RequestEnergy] | None, 
     """What was read of each request's energy; of runs without energy, one row stands for all."""
     if not energy:
         return np.broadcast_to(np.array(_UNREAD), (len(order), 4))
-    names = ("invocation", "block", "arm_id", "prompt_id")
-    keys = zip(*([read.values[it][code] for code in read.codes[it].tolist()] for it in names), strict=True)
+    keys = read.of(("invocation", "block", "arm_id", "prompt_id"), np.arange(len(order)))
     found = (_UNREAD if (used := energy.get(key)) is None else _read(used) for key in keys)
     return np.array(list(found), dtype=np.float64).reshape(-1, 4)[order]
 
@@ -76,19 +75,15 @@ class RequestTable:
                 fix="use another copy of the run: this one was changed or damaged",
             )
         same = repeats or {}
-        prompts: dict[str, int] = {}
-        for prompt_id in read.values["prompt_id"]:
-            prompts.setdefault(same.get(prompt_id, prompt_id), len(prompts))
-        renumbered = {
-            "arm_id": [arms[it] for it in read.values["arm_id"]],
-            "prompt_id": [prompts[same.get(it, it)] for it in read.values["prompt_id"]],
-        }
-        columns = {name: np.array(them, dtype=np.int64)[read.codes[name]] for name, them in renumbered.items()}
-        order = np.argsort(columns["arm_id"], kind="stable")
-        self.arm, self.prompt = columns["arm_id"][order], columns["prompt_id"][order]
+        asked = [str(same.get(it, it)) for it in read.values["prompt_id"]]
+        prompts = {prompt_id: number for number, prompt_id in enumerate(dict.fromkeys(asked))}
+        arm = read.mapped("arm_id", [arms[it] for it in read.values["arm_id"]])
+        order = np.argsort(arm, kind="stable")
+        self.arm: Ints = arm[order]
+        self.prompt: Ints = read.mapped("prompt_id", [prompts[it] for it in asked])[order]
         self.kinds: dict[str, int] = {kind: number for number, kind in enumerate(read.values["kind"])}
-        self.kind = read.codes["kind"][order]
-        self.invocation = np.array(read.values["invocation"], dtype=np.int64)[read.codes["invocation"]][order]
+        self.kind: Ints = read.codes["kind"][order]
+        self.invocation: Ints = read.mapped("invocation", read.values["invocation"])[order]
         self.cells, cell = _cells(read)
         """Number -> (invocation, block)."""
         self.cell = cell[order]

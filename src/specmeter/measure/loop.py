@@ -1,9 +1,9 @@
 """The only loop that measures: schedule -> engine session -> requests.
 
 A cell of the schedule (an arm in a block) gets a session of its own: start, excluded warm-up (unless its server is a
-warm one, `engines.warm_servers`), then one request at a time, each on disk before it is reported. What is already in the
-run folder is skipped, so the same loop resumes an interrupted run. Requests that end within 20 ms of the last write
-share the next one, since a write takes from 0.4 to 5 ms. An engine that dies costs the request it was
+warm one, `engines.warm_servers`), then one request at a time, each on disk before it is reported. Requests that end
+within 20 ms of the last write share the next one, since a write takes from 0.4 to 5 ms. What is already in the run
+folder is skipped, so the same loop resumes an interrupted run. An engine that dies costs the request it was
 working on; the rest of the cell continues with a fresh session.
 
 A cell of an arm with a load is measured by its clients and stored when it has ended (`measure.load`).

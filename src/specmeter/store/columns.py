@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -54,6 +54,15 @@ class RequestColumns:
         """Requests with one of these values."""
         values = self.values[name]
         return np.array([it in wanted for it in values], dtype=bool)[self.codes[name]]
+
+    def mapped(self, name: str, numbers: list[int]) -> NDArray[np.int64]:
+        """A column with another number for each of its values."""
+        return np.array(numbers, dtype=np.int64)[self.codes[name]]
+
+    def of(self, names: tuple[str, ...], places: NDArray[np.int64]) -> Iterator[tuple[Any, ...]]:
+        """Values of some requests."""
+        columns = ([self.values[name][it] for it in self.codes[name][places].tolist()] for name in names)
+        return zip(*columns, strict=True)
 
     def whole(self, name: str) -> NDArray[np.int64]:
         """A column of counts, 0 for None."""

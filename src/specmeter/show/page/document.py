@@ -206,9 +206,8 @@ def _rates(read: RequestColumns, count: int) -> tuple[tuple[RequestPoint, ...], 
         arms = read.codes["arm_id"][decoded]
         found: list[int] = list(dict.fromkeys(arms.tolist()))
         return (), _counted({read.values["arm_id"][arm]: rates[arms == arm] for arm in found})
-    names = ("arm_id", "prompt_id", "kind", "block")
-    told = zip(*([read.values[it][code] for code in read.codes[it][decoded].tolist()] for it in names), strict=True)
-    return tuple(RequestPoint(*it, rate) for it, rate in zip(told, rates.tolist(), strict=True)), ()
+    told = read.of(("arm_id", "prompt_id", "kind", "block"), decoded)
+    return tuple(RequestPoint._make((*it, rate)) for it, rate in zip(told, rates.tolist(), strict=True)), ()
 
 
 def _counted(rates: Mapping[str, Floats]) -> tuple[RateBin, ...]:
