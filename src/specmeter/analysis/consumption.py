@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specmeter.analysis.requests import Key, RequestTable
+from specmeter.analysis.requests import Key, RequestTable, common, distinct
 from specmeter.messages import Message
 from specmeter.numbers.stats import Pair, Pool, geometric_speedup, pooled_ratio, speedup_over_invocations
 from specmeter.record import Estimate, PowerMeter, Record, RequestEnergy
@@ -165,9 +165,9 @@ def _ratio(
     table: RequestTable, rows: Ints, base: Ints, joules: Floats, tokens: Ints, several: bool, level: float
 ) -> Estimate | None:
     """Energy per token over the baseline's, on the prompts that both have in a block."""
-    shared = np.intersect1d(table.key[rows], table.key[base])
+    shared = common(table.key[rows], table.key[base])
     pairs: dict[int, list[Pair]] = {}
-    cells: list[int] = np.unique(table.cell[rows]).tolist()
+    cells: list[int] = distinct(table.cell[rows]).tolist()
     for cell in cells:
         sides: list[Pool] = []
         for side in (rows, base):

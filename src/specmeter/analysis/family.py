@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from specmeter.analysis.requests import common, distinct
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -49,13 +51,13 @@ def families(table: RequestTable, choices: Sequence[tuple[int, int]]) -> dict[tu
     of_baseline: dict[int, list[_Arm]] = {}
     for number, baseline in choices:
         rows, base = table.of_arm(number), table.of_arm(baseline)
-        shared = np.intersect1d(table.key[rows[table.decoded[rows]]], table.key[base[table.decoded[base]]])
-        arm = _Arm(number, np.unique(table.prompt[rows]), np.unique(shared % max(1, len(table.prompts))))
+        shared = common(table.key[rows[table.decoded[rows]]], table.key[base[table.decoded[base]]])
+        arm = _Arm(number, distinct(table.prompt[rows]), distinct(shared % max(1, len(table.prompts))))
         if len(arm.met):
             of_baseline.setdefault(baseline, []).append(arm)
     found: dict[tuple[int, int | None], Family] = {}
     for arms in of_baseline.values():
-        everything = reduce(np.union1d, (arm.given for arm in arms))
+        everything = reduce(_either, (arm.given for arm in arms))
         found |= _family(None, [arm for arm in arms if len(arm.given) == len(everything)])
         for kind in table.kinds.values():
             there = [_Arm(arm.number, *(part[kinds[part] == kind] for part in (arm.given, arm.met))) for arm in arms]
@@ -63,17 +65,21 @@ def families(table: RequestTable, choices: Sequence[tuple[int, int]]) -> dict[tu
     return found
 
 
+def _either(one: Ints, other: Ints) -> Ints:
+    return distinct(np.concatenate((one, other)))
+
+
 def _family(kind: int | None, arms: Sequence[_Arm]) -> Mapping[tuple[int, int | None], Family]:
     if not arms:
         return {}
-    common = reduce(np.intersect1d, (arm.given for arm in arms))
-    if not len(common):
+    given = reduce(common, (arm.given for arm in arms))
+    if not len(given):
         # Prompts of one kind from workloads that no two arms share: nothing can be compared but what most arms ran.
         return _family(kind, [max(arms, key=lambda arm: len(arm.met))])
-    known = np.intersect1d(common, reduce(np.union1d, (arm.met for arm in arms)))
+    known = common(given, reduce(_either, (arm.met for arm in arms)))
     able = [arm for arm in arms if len(known) and np.isin(known, arm.met).all()]
     if not able:
-        able, known = list(arms), np.intersect1d(common, reduce(np.intersect1d, (arm.met for arm in arms)))
+        able, known = list(arms), common(given, reduce(common, (arm.met for arm in arms)))
     if not len(known):
         return _family(kind, [max(arms, key=lambda arm: len(arm.met))]) if len(arms) > 1 else {}
     return {(arm.number, kind): Family(len(able), known) for arm in able}

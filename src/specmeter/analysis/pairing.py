@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specmeter.analysis.requests import common, distinct
 from specmeter.numbers.stats import ImputationVariance, Pair, Pool, additive, imputation_error, with_doubt
 from specmeter.record import Estimate
 
@@ -83,11 +84,11 @@ def pair_blocks(table: RequestTable, rows: Ints, base: Ints, prompts: Ints | Non
     rows, base = rows[table.decoded[rows]], base[table.decoded[base]]
     if prompts is not None:
         rows, base = rows[np.isin(table.prompt[rows], prompts)], base[np.isin(table.prompt[base], prompts)]
-    shared = np.intersect1d(table.key[rows], table.key[base])
+    shared = common(table.key[rows], table.key[base])
     if not len(shared):
         return None
     cell, prompt = np.divmod(shared, len(table.prompts))
-    cells, names = np.unique(cell), np.unique(prompt)
+    cells, names = distinct(cell), distinct(prompt)
     arm, baseline = _grid(table, rows, cells, names), _grid(table, base, cells, names)
     both = (arm[0] > 0) & (baseline[0] > 0)
     logs = np.full(both.shape, np.nan)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specmeter.analysis.requests import RequestTable
+from specmeter.analysis.requests import RequestTable, distinct
 from specmeter.numbers.estimates import share_at_most
 from specmeter.record import Estimate, Record
 
@@ -52,8 +52,8 @@ def find_stalls(table: RequestTable, rows: Ints) -> Stalls | None:
     rows = rows[table.decoded[rows]]
     if not len(rows):
         return None
-    prompts, row = np.unique(table.prompt[rows], return_inverse=True)
-    cells, column = np.unique(table.cell[rows], return_inverse=True)
+    prompts, cells = distinct(table.prompt[rows]), distinct(table.cell[rows])
+    row, column = np.searchsorted(prompts, table.prompt[rows]), np.searchsorted(cells, table.cell[rows])
     times = np.full((len(prompts), len(cells)), np.nan)
     times[row, column] = np.log(table.ms[rows] / table.tokens[rows])
     ms = np.zeros(times.shape)

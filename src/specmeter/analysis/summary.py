@@ -27,7 +27,7 @@ from specmeter.analysis.family import Family, families
 from specmeter.analysis.gain import Gain, gain_of, speedup_of
 from specmeter.analysis.load.summary import LoadSummary, LoadTable, served
 from specmeter.analysis.pairing import pair_blocks
-from specmeter.analysis.requests import RequestTable
+from specmeter.analysis.requests import RequestTable, distinct
 from specmeter.analysis.stalls import Stalls, find_stalls
 from specmeter.errors import UsageError
 from specmeter.experiments.schedule import Balance, achieved_balance
@@ -265,7 +265,7 @@ def _summarize_arm(
     estimates = _estimates(table, rows, base, met, competing.get((number, None)), arm.gamma, level)
     if arm.load is not None:
         pairs = cells.pairs(arm.id, arm.baseline_id, served(arm.load)) if arm.baseline_id else {}
-        estimates = _under_load(estimates, cells, arm, len(np.unique(table.prompt[rows])), among, level)
+        estimates = _under_load(estimates, cells, arm, len(distinct(table.prompt[rows])), among, level)
     single = len(table.invocations) == 1
     across = speedup_over_invocations(list(pairs.values()), level=level) if pairs and not single else None
     speedup = estimates.speedup
@@ -292,7 +292,7 @@ def _summarize_arm(
                 table,
                 of_kind,
                 base,
-                pair_blocks(table, of_kind, base),
+                met if len(of_kind) == len(rows) else pair_blocks(table, of_kind, base),
                 competing.get((number, code)),
                 arm.gamma,
                 level,
@@ -312,7 +312,7 @@ def _summarize_arm(
 
 def _distinct(table: RequestTable, rows: Ints, arm: Arm) -> int:
     """Requests that were asked for, those that repeat a prompt under load included."""
-    return len(rows) if arm.load is not None else len(np.unique(table.key[rows]))
+    return len(rows) if arm.load is not None else len(distinct(table.key[rows]))
 
 
 def _under_load(
@@ -351,12 +351,13 @@ def _estimates(
     choice = None
     if met is not None and family is not None:
         fewer = (
-            pair_blocks(table, rows, base, family.prompts) if len(np.setdiff1d(met.prompts, family.prompts)) else met
+            pair_blocks(table, rows, base, family.prompts) if not np.isin(met.prompts, family.prompts).all() else met
         )
         chosen = gain_of(fewer or met, several=several, level=level, among=family.compared)
         choice = Choice(
             compared=family.compared, gain=chosen, simultaneous=simultaneous(chosen.decoding, family.compared)
         )
+    asked = distinct(table.prompt[rows])
     most = math.inf if gamma is None else gamma + 1.0
     return KindSummary(
         decode_rate=pooled_rate(list(starmap(Pool, decode)), of=of, level=level) if decode else None,
@@ -364,8 +365,8 @@ def _estimates(
         speedup=gain.decoding if gain else None,
         gain=gain,
         choice=choice,
-        left_out=len(np.unique(table.prompt[rows])) - (gain.prompts if gain else 0) if len(base) else 0,
-        never_completed=len(np.setdiff1d(table.prompt[rows], table.prompt[decoded])),
+        left_out=len(asked) - (gain.prompts if gain else 0) if len(base) else 0,
+        never_completed=len(np.setdiff1d(asked, distinct(table.prompt[decoded]), assume_unique=True)),
         acceptance=over_prompts(acceptance, unit="1", ceiling=1.0, level=level) if acceptance else None,
         tau=over_prompts(tau, unit="tokens/forward", floor=1.0, ceiling=most, level=level) if tau else None,
     )
