@@ -39,7 +39,7 @@ def _read(used: RequestEnergy) -> tuple[float, float, float, float]:
 def _cells(read: RequestColumns) -> tuple[list[BlockKey], Ints]:
     """(number -> (invocation, block) in the order of first appearance, the number of each request)."""
     invocations, blocks = read.values["invocation"], read.values["block"]
-    pair = read.codes["invocation"] * max(1, len(blocks)) + read.codes["block"]
+    pair = read.codes["invocation"].astype(np.int64) * max(1, len(blocks)) + read.codes["block"]
     found, first, number = np.unique(pair, return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank: Ints = np.empty(len(order), dtype=np.int64)
@@ -93,7 +93,7 @@ class RequestTable:
         self.arm: Ints = arm[order]
         self.prompt: Ints = read.mapped("prompt_id", [prompts[it] for it in asked])[order]
         self.kinds: dict[str, int] = {kind: number for number, kind in enumerate(read.values["kind"])}
-        self.kind: Ints = read.codes["kind"][order]
+        self.kind: Ints = read.mapped("kind", list(self.kinds.values()))[order]
         self.invocation: Ints = read.mapped("invocation", read.values["invocation"])[order]
         self.cells, cell = _cells(read)
         """Number -> (invocation, block)."""

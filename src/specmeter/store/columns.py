@@ -43,7 +43,7 @@ class _Numbers(dict[Any, int]):
 class RequestColumns:
     """Requests in the order of measurement."""
 
-    codes: Mapping[str, NDArray[np.int64]]
+    codes: Mapping[str, NDArray[np.int32]]
     """Name of a column -> a number for each request."""
     values: Mapping[str, list[Any]]
     """Name of a column -> value of each number, in the order of first appearance."""
@@ -74,22 +74,22 @@ def columns_of(rows: Iterable[tuple[Any, ...]], names: tuple[str, ...] = Request
     an infinite one."""
     rows = iter(rows)
     numbered = {name: _Numbers() for name in _NUMBERED}
-    codes: dict[str, list[NDArray[np.int64]]] = {name: [np.zeros(0, np.int64)] for name in _NUMBERED}
+    codes: dict[str, list[NDArray[np.int32]]] = {name: [np.zeros(0, np.int32)] for name in _NUMBERED}
     numbers: dict[str, list[NDArray[np.float64]]] = {name: [np.zeros(0)] for name in _NUMBERS}
     while some := list(islice(rows, _AT_ONCE)):
         columns = dict(zip(names, zip(*some, strict=True), strict=True))
         for name in NAMES:
             _refuse_odd(name, columns[name])
         for name, known in numbered.items():
-            codes[name].append(np.fromiter(map(known.__getitem__, columns[name]), np.int64, len(some)))
+            codes[name].append(np.fromiter(map(known.__getitem__, columns[name]), np.int32, len(some)))
         for name, parts in numbers.items():
             parts.append(np.array(columns[name], dtype=np.float64))
             if np.isinf(parts[-1]).any():
                 raise ValueError("a time is infinite")
     return RequestColumns(
-        codes={name: np.concatenate(parts) for name, parts in codes.items()},
+        codes={name: np.concatenate(codes.pop(name)) for name in _NUMBERED},
         values={name: list(known) for name, known in numbered.items()},
-        numbers={name: np.concatenate(parts) for name, parts in numbers.items()},
+        numbers={name: np.concatenate(numbers.pop(name)) for name in _NUMBERS},
     )
 
 
