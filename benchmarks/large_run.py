@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -67,7 +68,7 @@ def write_experiment(folder: Path, prompts: int, clients: int | None) -> None:
 
 
 def watched(folder: Path, *arguments: str, codes: tuple[int, ...] = (0,)) -> tuple[float, int]:
-    """(wall seconds, peak resident bytes) of a specmeter command; sampled fifty times a second."""
+    """(wall seconds, peak resident bytes) of a specmeter command; its memory is sampled fifty times a second."""
     started = time.perf_counter()
     command = [sys.executable, "-m", "specmeter", *arguments]
     process = psutil.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -77,7 +78,8 @@ def watched(folder: Path, *arguments: str, codes: tuple[int, ...] = (0,)) -> tup
             peak = max(peak, process.memory_info().rss)
         except psutil.NoSuchProcess:
             break
-        time.sleep(0.02)
+        with suppress(psutil.TimeoutExpired):
+            process.wait(0.02)
     if process.wait() not in codes:
         raise SystemExit(f"specmeter {' '.join(arguments)} failed")
     return time.perf_counter() - started, peak

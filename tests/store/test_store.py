@@ -26,7 +26,7 @@ from specmeter.record import (
     Timings,
 )
 from specmeter.store import RequestKey, RequestRow, RunStore
-from specmeter.store.integrity import changed, hash_data
+from specmeter.store.integrity import _hash_rows, changed, hash_data
 
 
 def test_what_goes_in_comes_out(store, make_request, make_session):
@@ -241,6 +241,16 @@ def test_predictions_are_written_once_and_before_the_measurement(store, make_req
         store.add_prediction(prediction("base"))
     store.add_prediction(prediction("base", speedup=None))
     assert store.predictions() == [prediction(), prediction("base", speedup=None)]
+
+
+def test_hashes_tell_types_apart_and_stay_the_same_for_ever(store):
+    """A certificate is compared on other machines, by other versions of Python."""
+    values = "SELECT 1, -9223372036854775808, 2.5, 'é', x'00ff', NULL"
+    assert (
+        _hash_rows(store, f"{values} UNION ALL {values}")
+        == "1f8707109978ec79d053188914e37cdbe23c103563bfd769352da9a6217c7440"
+    )
+    assert len({_hash_rows(store, f"SELECT {it}") for it in ("1", "1.0", "'1'", "x'31'", "NULL", "'', ''", "''")}) == 7
 
 
 def test_a_changed_prediction_changes_the_hash_of_the_run(store):
