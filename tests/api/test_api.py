@@ -158,8 +158,9 @@ def test_it_is_the_experiment_of_a_file_and_its_run_goes_on_from_either_side(
     again: list[int] = []
     with pytest.raises(KeyboardInterrupt):
         specmeter.run("mine.yaml", new=True, progress=stop_after_five)
+    stored = specmeter.load().state.ok
     finished = specmeter.run(ASKED, progress=lambda done, _planned, _request: again.append(done))
-    assert again == list(range(begun.state.ok + 1, 25))
+    assert again == list(range(stored + 1, 25))
     assert (finished.state.state, finished.verdict) == ("complete", "valid")
     with pytest.raises(StoreError, match="already contains a run"):
         specmeter.run(ASKED, out=finished.folder, new=True)
