@@ -85,10 +85,25 @@ def ask_to_stop() -> None:
     raise KeyboardInterrupt
 
 
+def stop_asked() -> bool:
+    """Whether somebody asked to stop."""
+    return _stop.is_set()
+
+
 def stop_if_asked() -> None:
     """Raises the `KeyboardInterrupt` that may have been dropped: asked before each step of what takes long."""
-    if _stop.is_set() and threading.current_thread() is threading.main_thread():
+    if stop_asked() and threading.current_thread() is threading.main_thread():
         raise KeyboardInterrupt
+
+
+@contextmanager
+def no_stop_becomes_an_error() -> Generator[None]:
+    """Pydantic reports a Ctrl-C while it serializes as an error of its own: within this it is a `KeyboardInterrupt`."""
+    try:
+        yield
+    except Exception:
+        stop_if_asked()
+        raise
 
 
 def forget_stop() -> None:

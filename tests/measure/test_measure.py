@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import yaml
+from pydantic import BaseModel, model_serializer
 
 from specmeter.analysis.reading import read_run
-from specmeter.errors import EngineError, EngineStartError, ExperimentError, StoreError
+from specmeter.errors import EngineError, EngineStartError, ExperimentError, StoreError, ask_to_stop
 from specmeter.experiments import schedule
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import choose_folder, prepare, run
@@ -135,6 +136,25 @@ def test_requests_are_stored_before_they_are_reported(tmp_path: Path, monkeypatc
 
 def _key(request: Request) -> tuple[int, int, str, str]:
     return request.invocation, request.block, request.arm_id, request.prompt_id
+
+
+def test_a_ctrl_c_that_became_another_error_is_still_one(tmp_path: Path) -> None:
+    """Pydantic does that with one that arrives while it serializes."""
+
+    class Stops(BaseModel):
+        @model_serializer
+        def told(self) -> str:
+            ask_to_stop()
+            return ""
+
+    class Serializing(Silent):
+        def request_done(self, request: Request) -> None:  # noqa: ARG002
+            Stops().model_dump_json()
+
+    with pytest.raises(KeyboardInterrupt):
+        run(prepare(load(write(tmp_path))), tmp_path / "run", Serializing())
+    with RunStore.open(tmp_path / "run", readonly=True) as store:
+        assert store.state().reason == "interrupted"
 
 
 class Interrupting(Silent):

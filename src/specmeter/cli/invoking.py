@@ -18,7 +18,7 @@ from specmeter import extensions
 from specmeter.cli.commands import root
 from specmeter.cli.streams import FULL, prepare_streams, swallow
 from specmeter.cli.usage import explained
-from specmeter.errors import SpecmeterError, forget_stop
+from specmeter.errors import SpecmeterError, forget_stop, stop_asked
 from specmeter.text import as_started, printable, printable_lines, program, quoted
 
 if TYPE_CHECKING:
@@ -63,8 +63,7 @@ def invoke(argv: list[str]) -> int:
         click.echo("error: there is not enough memory\n  fix: close other programs, or raise the limit", err=True)
         return 3
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
-        return 130
+        return _interrupted()
     except OSError as error:
         if error.errno in FULL:
             swallow()
@@ -79,9 +78,15 @@ def invoke(argv: list[str]) -> int:
     except SystemExit:  # click's word (of `--help`) and rich's for a reader of standard output that went away
         return swallow()
     except Exception as error:
-        return _unexpected(error, argv)
+        # Pydantic reports a Ctrl-C while it serializes as an error of its own.
+        return _interrupted() if stop_asked() else _unexpected(error, argv)
     finally:
         forget_stop()
+
+
+def _interrupted() -> int:
+    click.echo("interrupted", err=True)
+    return 130
 
 
 def _refused(error: SpecmeterError) -> int:

@@ -17,7 +17,14 @@ from specmeter.analysis.prediction.forecast import Forecaster, refuse_misfit
 from specmeter.engines import Engine, EngineSession, Launch, load_engine
 from specmeter.engines.registry import own_options, spec_of
 from specmeter.engines.warm_servers import WarmServerPool
-from specmeter.errors import EngineStartError, ExperimentError, SpecmeterError, StoreError, interruptible
+from specmeter.errors import (
+    EngineStartError,
+    ExperimentError,
+    SpecmeterError,
+    StoreError,
+    interruptible,
+    no_stop_becomes_an_error,
+)
 from specmeter.experiments import schedule
 from specmeter.experiments.cells import first_pass, prompts_under
 from specmeter.experiments.file import LoadedExperiment, parse
@@ -360,11 +367,12 @@ def run(
             forecaster.scout = Scout(work, engine, store, host, tell=observer.looking_ahead)
         interrupted, reason = False, None
         try:
-            measure(work, engine, store, observer, forecaster, meter)
-            while next_cells is not None and (more := next_cells(store)):
-                further = replace(work, cells=more)
-                store.extend_plan(further.keys())
-                measure(further, engine, store, observer, forecaster, meter)
+            with no_stop_becomes_an_error():
+                measure(work, engine, store, observer, forecaster, meter)
+                while next_cells is not None and (more := next_cells(store)):
+                    further = replace(work, cells=more)
+                    store.extend_plan(further.keys())
+                    measure(further, engine, store, observer, forecaster, meter)
         except (KeyboardInterrupt, SystemExit):
             interrupted, reason = True, "interrupted"
             raise
