@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel, model_serializer
 
 from specmeter.analysis.reading import read_run
-from specmeter.errors import EngineError, EngineStartError, ExperimentError, StoreError, ask_to_stop
+from specmeter.errors import EngineError, EngineStartError, ExperimentError, StoreError, ask_to_stop, forget_stop
 from specmeter.experiments import schedule
 from specmeter.experiments.file import load
 from specmeter.laboratory.run import choose_folder, prepare, run
@@ -151,8 +151,11 @@ def test_a_ctrl_c_that_became_another_error_is_still_one(tmp_path: Path) -> None
         def request_done(self, request: Request) -> None:  # noqa: ARG002
             Stops().model_dump_json()
 
-    with pytest.raises(KeyboardInterrupt):
-        run(prepare(load(write(tmp_path))), tmp_path / "run", Serializing())
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run(prepare(load(write(tmp_path))), tmp_path / "run", Serializing())
+    finally:
+        forget_stop()  # a worker of pytest ignores SIGINT, so `run` leaves it to the program
     with RunStore.open(tmp_path / "run", readonly=True) as store:
         assert store.state().reason == "interrupted"
 
