@@ -43,7 +43,7 @@ AGENT = Path(__file__).parents[1] / "scripts" / "agent.py"
 CONTEXT = 8192
 SPECMETER = [sys.executable, "-m", "specmeter"]
 OTHERS = 3
-"""Configurations of an advice that are replayed beside the advised one."""
+"""Configurations of an advice that are replayed next to the advised one."""
 
 
 @contextmanager
@@ -113,7 +113,7 @@ def fidelity(model: str, session: str) -> None:
 
 
 def advice(model: str, session: str, draft: str | None, budget: str, folder: Path, blocks: int) -> None:
-    """The advised flags in a replay of all calls, beside the others that came close."""
+    """The advised flags in a replay of all calls, next to the others that came close."""
     drafts = ["--draft", draft, "--no-find"] if draft else ["--no-find"]
     ask = [*SPECMETER, "advise", model, "--sessions", session, "--budget", budget]
     settings = ["--threads", "1", *context_of(model), "--out", str(folder / "advice")]
@@ -209,7 +209,7 @@ async def _kills(kills: int, out: Path) -> None:
 
 
 def _replay_kills(kills: int, folder: Path) -> None:
-    """A replay on simulated models is killed and goes on; in the end it has each call once, and passes its check."""
+    """A replay on simulated models is killed and resumed; in the end it has each call once, and passes its check."""
     experiment = {
         "name": "killed",
         "targets": {"dense": "mock:dense"},

@@ -1,5 +1,5 @@
 """Measures a gate: blocks of both builds, until it is decided or its time is over. A gate is a run like any other: it
-lies in a folder, and an interrupted one is resumed."""
+has a folder, and an interrupted one is resumed."""
 
 from __future__ import annotations
 

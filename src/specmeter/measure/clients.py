@@ -71,7 +71,7 @@ class _Flying(NamedTuple):
 
 
 class _Queue:
-    """What is to be sent: to whoever is free, but a recorded session to one client, call after call."""
+    """Requests to send: each goes to any free client; the calls of a recorded session go to one client, in order."""
 
     def __init__(self, asked: Iterable[DueRequest]) -> None:
         self._groups = (deque(it) for _, it in groupby(asked, key=_session))

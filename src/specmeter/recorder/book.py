@@ -49,7 +49,7 @@ class Book:
     """A recording that is being written. Not for several threads at once."""
 
     def __init__(self, path: Path, to: str, redact: Sequence[str] = ()) -> None:
-        """Begin the file, or go on with one that was begun. Raises `UsageError`."""
+        """Start the file, or continue an existing one. Raises `UsageError`."""
         self.path = path
         self.calls = 0
         self.added = 0
@@ -60,15 +60,14 @@ class Book:
         self._patterns = [_pattern(it) for it in redact]
         self._by_prefix: dict[str, _Known] = {}
         """Digest of all messages of a call -> the latest of these."""
-        begun = path.exists() and path.stat().st_size > 0
-        if begun:
+        if path.exists() and path.stat().st_size > 0:
             self._go_on()
         try:
             self._file: IO[bytes] = path.open("ab")
         except OSError as error:
             raise UsageError(f"--out {path}: {error.strerror}", fix="give a file that can be written") from None
         self._told = {FORMAT: VERSION, "to": to, "left_out": LEFT_OUT, "redacted_patterns": len(redact)}
-        """What begins the file, and is repeated where a recording goes on; without the patterns, which name secrets."""
+        """The first line of the file, repeated when a recording continues. Patterns are left out: they name secrets."""
 
     def add(self, request: Mapping[str, Any], reply: ChatReply | None, status: int, took: Mapping[str, float]) -> None:
         """Write down a call; `took` are its times (`at` in s, `ttft_ms`, `wall_ms`)."""
@@ -114,7 +113,7 @@ class Book:
         return None, 0
 
     def _go_on(self) -> None:
-        """Know the calls of a file that was begun, so that what continues them finds its parent."""
+        """Read the calls of an existing file, so that calls that continue them find their parent."""
         with self.path.open("rb") as file:
             begins = file.readline(MAX_LINE_BYTES)
         try:
