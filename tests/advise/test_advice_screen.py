@@ -36,7 +36,8 @@ def screened(whole: Prepared, folder: Path) -> tuple[ArmForecast, ...]:
     measured = prepare(whole.loaded, leave_out=[arm_id for arm_id in whole.work.arms if arm_id not in wanted])
     run(measured, folder, Silent())
     with RunStore.open(folder) as store:
-        explore(whole, store, host=None if whole.work.simulated else whole.host, budget_s=600.0)
+        # Without a host nothing is refused as busy: the machine that runs the tests may be.
+        explore(whole, store, host=None, budget_s=600.0)
     with RunStore.open(folder, readonly=True) as store:
         return look(whole, store)
 
@@ -174,7 +175,9 @@ def test_nothing_is_raced_where_nothing_gains() -> None:
 
 
 @pytest.mark.slow
-def test_a_real_pair_is_priced_without_measuring_its_arms(tmp_path: Path) -> None:
+def test_a_real_pair_is_priced_without_measuring_its_arms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specmeter.laboratory.pre_measure.CHEAPEST", 0.0)  # others may hold some steps up
+    monkeypatch.setattr("specmeter.laboratory.evidence.WORTH", 0.0)
     settings = (
         "generation.max_tokens=32",
         "engine.threads=1",
@@ -188,7 +191,7 @@ def test_a_real_pair_is_priced_without_measuring_its_arms(tmp_path: Path) -> Non
     assert pilots(whole) == ()
     found = screened(whole, tmp_path / "run")
     assert len(found) == 7
-    assert all(it.predicted is not None for it in found)
+    assert [it.basis for it in found if it.predicted is None] == []
     assert {said_of(it.basis, "rates.replayed").values["arm"] for it in found} == {"dense/none"}
     run(whole, tmp_path / "truth", Silent())
     with RunStore.open(tmp_path / "truth", readonly=True) as store:
