@@ -26,8 +26,8 @@ SETTING = "SPECMETER_LIBLLAMA"
 """Environment variable: path of a separately installed libllama of the same version."""
 
 _FIX = (
-    f"reinstall the pinned wheel (`pip install --force-reinstall xllamacpp`), unset {SETTING}, or use the engine "
-    "`embedded`"
+    f"in a clone of specmeter, run `uv sync --inexact --reinstall-package xllamacpp` (with pip: `pip install "
+    f"--force-reinstall specmeter`), unset {SETTING}, or use the engine `embedded`"
 )
 
 _WARNING, _ERROR = 3, 4

@@ -220,7 +220,10 @@ def _flat_parameters(resolved: Mapping[str, Any]) -> dict[str, Any]:
 
 _CHILD = (sys.executable, "-P", child.__file__)
 """By its path: as a module of this package it would first load all that the package does, six times what it needs."""
-_FIX = "reinstall it: `pip install --force-reinstall xllamacpp`"
+_FIX = (
+    "in a clone of specmeter, run `uv sync --inexact --reinstall-package xllamacpp` "
+    "(with pip: `pip install --force-reinstall specmeter`)"
+)
 
 
 class EmbeddedEngine:
