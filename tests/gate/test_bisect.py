@@ -30,6 +30,7 @@ def gate(ruling: Ruling) -> Gate:
         base="",
         head="",
         engine="",
+        simulated=False,
         same_build=False,
         tolerance=0.03,
         blocks=5,

@@ -54,6 +54,7 @@ def test_both_builds_of_a_configuration_are_neighbours_in_balanced_order() -> No
     arms = two_sided(GateSpec(MOCKS, "demo", (), 0.03, 60, noisy=False), {}).experiment.expand()
     pairs, rows = pairs_of(arms), [[cell.arm_id for cell in turns(arms, block)] for block in range(2 * 6)]
     assert all(sorted(row) == sorted(arm.id for arm in arms) for row in rows)
+    assert sum(row[0] in {base.id for base, _ in pairs} for row in rows) == len(rows) / 2
     for base, head in pairs:
         assert {abs(row.index(base.id) - row.index(head.id)) for row in rows} == {1}
         assert sum(row.index(base.id) < row.index(head.id) for row in rows) == len(rows) / 2

@@ -75,9 +75,9 @@ def command(
     xllamacpp==VERSION. Two URLs compare running servers. Each configuration of EXPERIMENT is measured with both builds,
     in turns. Default: a bench model, without speculation and with a draft model.
 
-    A configuration passes if its interval is above the tolerance. It fails if it is slower for certain, and by the
-    tolerance or more. Blocks are added until all is decided or the budget is spent. Text that differs fails too, unless
-    the target model was undecided. After Ctrl-C the same command resumes.
+    A configuration passes if its whole interval is above 1 - tolerance. It fails if its whole interval is below 1 and
+    the ratio at most 1 - tolerance. Blocks are added until all is decided or the budget is spent. Text that differs
+    fails too, unless the target model was undecided. After Ctrl-C the same command resumes.
 
     \b
     Examples:

@@ -85,7 +85,7 @@ def _kind(name: str, place: str) -> str:
         return "url"
     if place.startswith("mock:"):
         if _MOCK.fullmatch(place) is None:
-            fix = "write mock:1.05 for one that is 5% slower"
+            fix = "write mock:1.05 for one that takes 5% longer"
             raise UsageError(f"--{name} {place}: not a simulated build", fix=fix)
         return "mock"
     try:

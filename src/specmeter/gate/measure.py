@@ -71,8 +71,10 @@ def measure_gate(
 
 def turns(arms: Sequence[Arm], block: int) -> tuple[Cell, ...]:
     """The cells of a block: both builds of a configuration one right after the other, since load on the machine changes
-    within seconds. Which build is first alternates, and configurations move up by one place in each block."""
+    within seconds. Configurations move up by one place in each block. Which build is first alternates from block to
+    block, and from round to round of the places, so that no build has the first place of a block more often."""
     pairs = pairs_of(arms)
+    moved = block + block // len(pairs)
     places = [(block + place) % len(pairs) for place in range(len(pairs))]
-    row = [it.id for place in places for it in (pairs[place] if (block + place) % 2 == 0 else pairs[place][::-1])]
+    row = [it.id for place in places for it in (pairs[place] if (moved + place) % 2 == 0 else pairs[place][::-1])]
     return tuple(Cell(0, block, position, arm_id) for position, arm_id in enumerate(row))

@@ -1,8 +1,8 @@
 """What a gate says: whether head decodes as fast as base, and writes the same text.
 
 A configuration passes if the whole interval of its rate with head / with base is above 1 - tolerance. It fails if the
-whole interval is below 1, and the ratio at most 1 - tolerance: what is lost for certain may be too little to matter,
-and is measured further. Intervals hold for all configurations and looks (Bonferroni). `benchmarks/gate.py` measures how
+whole interval is below 1, and the ratio at most 1 - tolerance. So a smaller loss that is certain fails at times, where
+an interval below 1 - tolerance would take several times the blocks. Intervals hold for all configurations and looks (Bonferroni). `benchmarks/gate.py` measures how
 often this errs.
 """
 
@@ -50,7 +50,7 @@ class GateRow(Record):
     ratios: tuple[float, ...]
     """The same of each block."""
     lengths: tuple[Estimate | None, Estimate | None]
-    """Accepted lengths: tokens per forward pass of the target; intervals are over prompts."""
+    """tau: tokens per forward pass of the target; intervals are over prompts."""
     memory_bytes: tuple[int | None, int | None]
     """The most resident memory of a server, median over blocks."""
     texts: int
@@ -73,6 +73,8 @@ class Gate(Record):
     head: str
     engine: str
     """What both builds call themselves."""
+    simulated: bool
+    """Whether the mock engine ran."""
     same_build: bool
     """Whether both have the same bytes."""
     tolerance: float
@@ -143,6 +145,7 @@ def read_gate(store: RunReader, named: Mapping[str, str], tolerance: float, find
         base=named[BASE],
         head=named[HEAD],
         engine=engine.version,
+        simulated=engine.kind == "mock",
         same_build=same_build({engine.binary: engine.binary_sha256, **engine.libraries}),
         tolerance=tolerance,
         blocks=len({(it.invocation, it.block) for it in requests}),

@@ -53,6 +53,8 @@ def _ratio(it: GateRow) -> str:
 
 
 def _notes(gate: Gate) -> Iterator[Message]:
+    if gate.simulated:
+        yield Message("advised.note.simulated")
     yield Message("gate.about", looks=len(LOOKS))
     if gate.same_build:
         yield Message("gate.same_build")
@@ -76,7 +78,7 @@ def _rows(it: GateRow, name: Cell) -> Iterator[Row]:
     base, head = it.lengths
     if base and head:
         lengths = estimate_cell(base, 2), estimate_cell(head, 2)
-        yield row("", Message("gate.length"), *lengths, f"{head.point / base.point:.3f}", "")
+        yield row("", Message("column.tau"), *lengths, f"{head.point / base.point:.3f}", "")
     if it.texts:
         others = it.other_texts + it.not_asked
         same = max(0, it.texts - it.near_ties - others)
