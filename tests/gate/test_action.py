@@ -63,3 +63,8 @@ def test_inputs_are_words_and_never_code(tmp_path: Path) -> None:
     done, _ = run(tmp_path, "mock:1", experiment="$(touch hacked).yaml")
     assert done.returncode == 2
     assert not (tmp_path / "hacked").exists()
+
+
+def test_a_key_of_the_experiment_can_be_set(tmp_path: Path) -> None:
+    done, outputs = run(tmp_path, "mock:1", set="generation.max_tokens=8", experiment="demo", budget="1s")
+    assert outputs["exit-code"] in ("0", "4"), done.stderr

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from programs import write_program
+from specmeter.engines.llama_cpp.builds import SeveralBuilds, is_build
 from specmeter.errors import UsageError
 from specmeter.experiments.file import LoadedExperiment
 from specmeter.gate import builds as gate_builds
@@ -86,6 +88,8 @@ def test_servers_are_one_configuration_with_the_prompts_of_the_experiment() -> N
         ("mock:0", "mock:1", "--base mock:0: not a simulated build"),
         ("mock:1", "http://127.0.0.1:1", "not of one kind"),
         ("http://h:1/?key=1", "http://h:2", "followed by more than an address"),
+        ("http://h:1", "HTTP://h:1/v1", "both are http://h:1"),
+        ("", "mock:1", "an empty name: no such file"),
     ],
 )
 def test_what_is_no_build_is_refused_before_anything_is_made(base: str, head: str, said: str) -> None:
@@ -99,7 +103,7 @@ def test_a_folder_without_a_wheel_says_how_to_install_one(tmp_path: Path) -> Non
     with pytest.raises(UsageError) as error:
         sided({"base": str(tmp_path), "head": str(tmp_path)})
     assert "no xllamacpp wheel" in error.value.message
-    assert "pip install --target" in error.value.fix
+    assert "pip install --upgrade --target" in error.value.fix
 
 
 def test_a_file_that_is_no_server_says_what_is_one(tmp_path: Path) -> None:
@@ -107,6 +111,14 @@ def test_a_file_that_is_no_server_says_what_is_one(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as error:
         sided({"base": str(tmp_path / "notes.txt"), "head": "mock:1"})
     assert "llama-server" in error.value.fix
+
+
+def test_a_build_in_this_folder_is_not_looked_for_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_program(tmp_path / "llama-server", "#!/bin/sh\necho version: 7\n")
+    monkeypatch.chdir(tmp_path)
+    here = str(tmp_path / "llama-server")
+    assert is_build(Path("llama-server"))
+    assert SeveralBuilds({"base": "./llama-server"}).identify().binary == f"base: {here}"
 
 
 def test_an_engine_whose_builds_it_cannot_start_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,8 @@ from xml.etree import ElementTree
 import pytest
 
 from specmeter.cli import invoke
+from specmeter.engines.llama_cpp.builds import SeveralBuilds
+from specmeter.gate.builds import same_build
 from specmeter.gate.ruling import LOOKS
 from specmeter.store import RunStore
 
@@ -142,6 +144,19 @@ def test_clients_are_gated_by_their_throughput(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.slow
+def test_a_gate_that_is_continued_measures_what_one_in_a_piece_does(capsys: pytest.CaptureFixture[str]) -> None:
+    noisy = ("--set", "engine.mock.noise=0.1")
+    whole = found(capsys, 4, *noisy, "--budget", "3m")
+    folder = found(capsys, 4, *noisy, "--budget", "1s", "--new")["folder"]
+    assert found(capsys, 4, *noisy, "--budget", "3m", "--out", folder)["rows"] == whole["rows"]
+
+
+def test_a_file_is_not_written_over_another(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert gate("--markdown", "gate.txt", "--junit", "./gate.txt") == 2
+    assert "two of them are one file" in capsys.readouterr().err
+    assert not (folder / "gate.txt").exists()
+
+
 def test_two_folders_with_the_same_wheel_are_told_to_be_the_same_and_measured(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,6 +170,10 @@ def test_two_folders_with_the_same_wheel_are_told_to_be_the_same_and_measured(
     assert gate("--json", "--noisy", *options, "--budget", "40s", "--tolerance", "50", base="old", head="new") in (0, 4)
     told = json.loads(capsys.readouterr().out)
     assert told["same_build"]
+    with (folder / "new" / "xllamacpp" / "__init__.py").open("a", encoding="utf-8") as code:
+        code.write("\n")
+    engines = SeveralBuilds({"base": "old", "head": "new"}).identify()
+    assert not same_build({engines.binary: engines.binary_sha256, **engines.libraries})
     assert told["engine"].count("xllamacpp 20") == 2
     assert all(row["texts"] and not row["other_texts"] for row in told["rows"])
     base, head = told["rows"][1]["lengths"]

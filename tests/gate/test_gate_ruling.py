@@ -48,6 +48,8 @@ def test_the_interval_holds_for_all_looks_and_configurations() -> None:
     assert f"together with {2 * len(LOOKS) - 1} more" in two.method
     assert ratio_of([1.0], 1).low is None
     assert ratio_of([1.0, 1.0], 1).low is None
+    assert ratio_of([1.0, 1.01], 1).low is None
+    assert ratio_of([1.0, 1.01, 0.99], 1).low is not None
 
 
 def test_both_builds_of_a_configuration_are_neighbours_in_balanced_order() -> None:

@@ -160,5 +160,5 @@ def refuse_busy(session: AdviseSession, store: RunStore) -> None:
             f"busy machine: {who} while the baseline was measured, and still is",
             fix="wait until it ends and run the same command again"
             + (f", or leave it its cores with -t {threads}" if threads else "")
-            + ", or measure anyway with SPECMETER_DISTURBED=keep (the answer is then suspect)",
+            + ", or measure anyway with SPECMETER_DISTURBED=keep and a longer --budget (the answer is then suspect)",
         )

@@ -34,7 +34,7 @@ _PERCENT = Number(0.1, 50, whole=False, name="PERCENT")
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 budget_option = click.option(
-    "--budget", type=Budget(), default="6m", show_default=True, help="Most time of a gate, such as 90s, 10m or 1h."
+    "--budget", type=Budget(), default="6m", show_default=True, help="No block starts after this time; one always does."
 )
 
 
@@ -93,6 +93,9 @@ def command(
     for option, (file, _) in files.items():
         if file is not None and not file.absolute().parent.is_dir():
             raise UsageError(f"{option} {file}: no such folder", fix="create it, or give another file")
+    named = [Path(it).resolve() for it in (experiment, markdown, junit) if it is not None]
+    if len(set(named)) < len(named):
+        raise UsageError("EXPERIMENT, --markdown, --junit: two of them are one file", fix="give each its own file")
     screen = errors(quiet=quiet)
     spec = GateSpec({BASE: base, HEAD: head}, experiment, overrides, tolerance / 100, budget, noisy)
     gate = _measured(spec, screen, offline=offline, out=out, new=new)
@@ -109,7 +112,7 @@ def bisect_builds(places: Sequence[str], tolerance: float, budget_s: float, *, n
     if len(places) > 3:
         raise UsageError(f"--bisect: {len(places)} names given", fix="give OLD NEW, or OLD NEW EXPERIMENT")
     builds = builds_between(Path(places[0]), Path(places[1]))
-    screen, folder = errors(), RUNS_FOLDER / f"bisect-{builds[0].name}-{builds[-1].name}"
+    screen, folder = errors(), RUNS_FOLDER / f"bisect-{builds[0].name[:80]}-{builds[-1].name[:80]}"
     spec = GateSpec({}, next(iter(places[2:]), None), (), tolerance, budget_s, noisy)
 
     def gate_of(old: Path, other: Path) -> Gate:

@@ -48,6 +48,8 @@ class Launch:
     """Whether requests continue from what the server read of their prompt."""
     recalls: bool = False
     """Whether `recall` says what the server has of each prompt: it keeps nothing besides."""
+    before: int = 0
+    """Sessions of this arm that the run had already, so that a simulated one that is resumed does not repeat them."""
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,9 @@ def two_sided(spec: GateSpec, design: Mapping[str, Any]) -> LoadedExperiment:
     engine: dict[str, Any] = keys.get("engine", {})
     if kind == "url":
         urls = {name: address(place) for name, place in builds.items()}
+        if urls[BASE] == urls[HEAD]:
+            fix = "start a server of each build, and give both URLs"
+            raise UsageError(f"--base and --head: both are {urls[BASE]}", fix=fix)
         keys = {key: keys[key] for key in ("name", "workloads", "generation") if spec.experiment or key == "name"}
         keys["targets"] = {ANY: ANY}
         arms = [_of({"method": SERVED, "baseline": False}, name, {"url": url}) for name, url in urls.items()]

@@ -2,8 +2,8 @@
 
 A configuration passes if the whole interval of its rate with head / with base is above 1 - tolerance. It fails if the
 whole interval is below 1, and the ratio at most 1 - tolerance. So a smaller loss that is certain fails at times, where
-an interval below 1 - tolerance would take several times the blocks. Intervals hold for all configurations and looks (Bonferroni). `benchmarks/gate.py` measures how
-often this errs.
+an interval below 1 - tolerance would take several times the blocks. Intervals hold for all configurations and looks
+(Bonferroni). `benchmarks/gate.py` measures how often this errs.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 LOOKS = (5, 8, 12, 18, 27, 40, 60, 90)
 """Blocks after which a gate is looked at; the last are the most."""
+LEAST_BLOCKS = 3
+"""With fewer there is no interval: that of two blocks is too wide to say anything."""
 NOISE = frozenset({"host-busy", "free-cores", "stalls", "bimodal", "baseline-unstable"})
 """Checks of other load on the machine, which is in the intervals."""
 
@@ -98,6 +100,8 @@ def ratio_of(ratios: Sequence[float], among: int) -> Estimate:
     how = f"geometric mean of {len(ratios)} block ratios"
     logs = np.log(np.array(ratios, dtype=np.float64))
     found = student_geometric(logs, "x", f"{how}; {STUDENT}blocks", alone=f"{how}; no interval", of="blocks")
+    if len(ratios) < LEAST_BLOCKS:
+        return found.model_copy(update={"low": None, "high": None})
     return simultaneous(found, among * len(LOOKS))
 
 

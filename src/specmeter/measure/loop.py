@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -179,6 +180,8 @@ class _CellRunner:
     predictor: Predictor | None = None
     meter: EnergyMeter | None = None
     done: set[RequestKey] = field(default_factory=set["RequestKey"])
+    started: Counter[str] = field(default_factory=Counter[str])
+    """Arm id -> sessions that the run has."""
     """Requests that have an answer which counts."""
     whole: set[tuple[int, int, str]] = field(default_factory=set[tuple[int, int, str]])
     """Cells under load that came to their end."""
@@ -204,6 +207,7 @@ class _CellRunner:
     def recall(self) -> None:
         """What an earlier start of the run left."""
         self.done = self.store.done_keys()
+        self.started = Counter(it.arm_id for it in self.store.sessions())
         aside = {(it.invocation, it.block): it.ended_at for it in self.store.disturbances()}
         self.whole = {
             (it.invocation, it.block, it.arm_id)
@@ -357,6 +361,7 @@ class _CellRunner:
             idle_timeout_s=settings.idle_timeout_s,
             reuse=self.work.experiment.design.reads_once,
             recalls=first.turn is not None and arm.load is None,
+            before=self.started[arm.id],
         )
         started_at = self.engine.clock()
         samples: SimpleQueue[Telemetry] = SimpleQueue()
@@ -388,6 +393,7 @@ class _CellRunner:
                 it.server == facts.server and it.warmup_ms for it in self.store.sessions()
             )
             self.store.add_session(record)
+            self.started[arm.id] += 1
             try:
                 self._refuse_too_long(session, arm)
                 if not warm:

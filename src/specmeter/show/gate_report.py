@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from specmeter.gate.ruling import LOOKS
+from specmeter.gate.ruling import LOOKS, NOISE
 from specmeter.messages import Message, words
 from specmeter.show.names import Names
 from specmeter.show.report import Report, Section, Tabled, Text
@@ -18,12 +18,17 @@ if TYPE_CHECKING:
     from specmeter.gate.bisect import Bisection
     from specmeter.gate.ruling import Gate, GateRow, Ruling
 
+_FIXES = {"time": "gate.fix.time", "checks": "gate.fix.checks"}
 _TONES: dict[Ruling, Tone] = {"pass": "good", "fail": "bad", "cannot tell": "doubtful"}
 
 
 def report(gate: Gate) -> Report:
     """The ruling, then a row for everything that was compared."""
-    fix = {"time": "gate.fix.time", "checks": "gate.fix.checks"}.get(gate.because)
+    fix = _FIXES.get(gate.because)
+    if gate.because == "time" and gate.blocks >= LOOKS[-1]:
+        fix = "gate.fix.most"
+    if gate.because == "checks" and NOISE & set(gate.findings):
+        fix = "gate.fix.load"
     return Report(
         target=f"{gate.base} / {gate.head}",
         headline=headline(gate),
@@ -55,7 +60,7 @@ def _ratio(it: GateRow) -> str:
 def _notes(gate: Gate) -> Iterator[Message]:
     if gate.simulated:
         yield Message("advised.note.simulated")
-    yield Message("gate.about", looks=len(LOOKS))
+    yield Message("gate.about", tolerance=100 * gate.tolerance, looks=len(LOOKS))
     if gate.same_build:
         yield Message("gate.same_build")
     if gate.noise:
@@ -100,7 +105,7 @@ def markdown(gate: Gate) -> str:
     told, *notes = (markdown_escaped(words().render(it)) for it in (headline(gate), *_notes(gate)))
     return (
         f"**{told}**\n\n{markdown_table(_table(gate), words())}\n"
-        + "  \n".join([*notes, markdown_escaped(gate.engine)])
+        + "  \n".join([*notes, f"engine: {markdown_escaped(gate.engine)}"])
         + "\n"
     )
 
@@ -118,7 +123,9 @@ def junit(gate: Gate) -> str:
             case = ElementTree.SubElement(suite, "testcase", classname=f"specmeter.gate.{of}", name=measured or of)
             if ruling.id != "pass":
                 tag = "failure" if ruling.id == "fail" else "error"
-                ElementTree.SubElement(case, tag, message=" / ".join(filter(None, values)), type=ruling.id)
+                labels = ("base ", "head ", "head / base ") if measured else ("", "", "")
+                said = [label + value for label, value in zip(labels, values, strict=True) if value]
+                ElementTree.SubElement(case, tag, message=", ".join(said), type=ruling.id)
     for attribute, path in (("tests", "testcase"), ("failures", "testcase/failure"), ("errors", "testcase/error")):
         suite.set(attribute, str(len(suite.findall(path))))
     ElementTree.indent(suite)
@@ -135,4 +142,6 @@ def bisection(found: Bisection) -> Report:
         code = "bisect.open" if found.stopped else "bisect.found"
         told = Message(code, old=old, base=found.last_as_fast, head=found.first_slower, stopped=found.stopped)
     lines = [Text(headline(gate)) for gate in found.gates.values()]
+    if found.stopped:
+        lines.append(Text(Message("bisect.fix"), "doubtful"))
     return Report(target=old, headline=told, document=lambda: found.model_dump(mode="json"), answer=lines)

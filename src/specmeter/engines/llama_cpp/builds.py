@@ -25,15 +25,16 @@ NEEDED = "give a llama-server, or a folder with one or with a wheel of xllamacpp
 
 def is_build(path: Path) -> bool:
     """Whether a build may lie there; nothing is started."""
+    path = path.absolute()  # `./name` without its `./` would be looked for on PATH
     if path.is_dir():
         return (path / "xllamacpp").is_dir() or executable(path / PROGRAM) is not None
     return executable(path) is not None
 
 
 def _engine_of(place: str) -> EmbeddedEngine | NativeEngine:
-    path = Path(place).expanduser()
-    if not path.exists():
-        raise EngineStartError(f"{place}: no such file or folder", fix=NEEDED)
+    path = Path(place).expanduser().absolute()
+    if not place or not path.exists():
+        raise EngineStartError(f"{place or 'an empty name'}: no such file or folder", fix=NEEDED)
     server = executable(path / PROGRAM) if path.is_dir() else path
     return EmbeddedEngine(path) if server is None else NativeEngine(server)
 

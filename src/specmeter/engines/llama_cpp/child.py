@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import importlib
 import json
+import signal
 import sys
 import threading
 from typing import Any
@@ -53,7 +54,13 @@ def serve(fields: dict[str, Any]) -> int:
     except RuntimeError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    threading.Event().wait()
+    ended = threading.Event()
+
+    def end(*_: object) -> None:
+        ended.set()
+
+    signal.signal(signal.SIGTERM, end)  # else lines that are still to be logged are lost
+    ended.wait()
     del server
     return 0
 

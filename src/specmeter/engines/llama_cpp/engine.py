@@ -12,6 +12,7 @@ import json
 import os
 import re
 import secrets
+import shlex
 import socket
 import subprocess
 import sys
@@ -239,7 +240,8 @@ class EmbeddedEngine:
             self._package = Path(spec.origin).parent
             return
         self._package = folder.absolute() / "xllamacpp"
-        self._fix = f"install it there: `pip install --target {folder} --no-deps xllamacpp==VERSION`"
+        quoted = shlex.quote(str(folder))
+        self._fix = f"install it there: `pip install --upgrade --target {quoted} --no-deps xllamacpp==VERSION`"
         if not self._package.is_dir():
             raise EngineStartError(f"{folder}: no xllamacpp wheel is installed in this folder", fix=self._fix)
 
@@ -301,7 +303,11 @@ class EmbeddedEngine:
             return json.loads(done.stdout)
         except (OSError, subprocess.SubprocessError, ValueError) as error:
             stderr = getattr(error, "stderr", None) or b""
-            last = stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or [str(error)]
+            code = getattr(error, "returncode", 0)
+            told = (
+                f"its library ended the program with signal {-code}; it may be incomplete" if code < 0 else str(error)
+            )
+            last = stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or [told]
             where = "" if self._folder is None else f" from {self._folder}"
             raise EngineStartError(
                 f"the embedded engine cannot be loaded{where}: {last[0][:300]}", fix=self._fix

@@ -515,7 +515,7 @@ def died_while_starting(launch: Launch, code: int) -> EngineStartError:
     """The error for an engine that ended before it was ready."""
     return EngineStartError(
         f"the engine of arm {launch.arm.id} died while it was starting (exit code {code}){quoted_log(launch.log_path)}",
-        fix=f"read the full log in {launch.log_path}",
+        fix="its last lines above say why; the full log of a session is in the folder `logs` of its run",
     )
 
 

@@ -155,6 +155,7 @@ def _names(name: Program) -> tuple[str, ...]:
 # --- files and checksums of an engine --------------------------------------------------------------------------------
 
 _SHARED = re.compile(r"\.(so(\.[\d.]+)?|dylib|dll|pyd)$")
+_PROGRAM = re.compile(_SHARED.pattern + r"|\.py$")
 _OURS = re.compile(r"^(lib)?(llama|ggml|mtmd|gguf)", re.IGNORECASE)
 """Names of llama.cpp's own libraries; the system's are not the engine's."""
 
@@ -166,9 +167,9 @@ def checksums(paths: list[Path]) -> dict[str, str]:
 
 
 def wheel_libraries(package: Path) -> list[Path]:
-    """Every shared object of an installed package, those that its wheel bundled beside it included."""
+    """Every shared object and Python file of an installed package, and what its wheel bundled beside it."""
     folders = [package, package.with_name(package.name + ".libs"), package / ".dylibs"]
-    return [file for folder in folders if folder.is_dir() for file in folder.rglob("*") if _SHARED.search(file.name)]
+    return [file for folder in folders if folder.is_dir() for file in folder.rglob("*") if _PROGRAM.search(file.name)]
 
 
 def binary_libraries(binary: Path) -> list[Path]:

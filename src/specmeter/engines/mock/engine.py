@@ -70,8 +70,8 @@ class MockEngine:
 
     def start(self, launch: Launch) -> MockSession:
         """A session, after the virtual time of loading. Raises `EngineStartError` as planted, `ModelError`."""
-        block = self._sessions[launch.arm.id]
-        self._sessions[launch.arm.id] += 1
+        block = max(self._sessions[launch.arm.id], launch.before)
+        self._sessions[launch.arm.id] = block + 1
         session = MockSession(self, launch, block)
         self.now_ms += session.facts.ready_ms
         return session

@@ -106,7 +106,7 @@ def explained(path: Path) -> Generator[None]:
     except OSError as error:
         raise UsageError(
             f"{path}: cannot be written ({error.strerror or error})",
-            fix=f"{fix_for(error)}, or choose another with --out",
+            fix=f"{fix_for(error)}, or choose another file",
         ) from None
 
 
