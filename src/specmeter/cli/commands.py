@@ -188,8 +188,8 @@ def root(ctx: click.Context) -> None:
       specmeter doctor              what this machine can measure
 
     \b
-    Exit codes: 0 done, 1 some numbers are invalid, 2 wrong input, 3 an engine failed or a file could not be written,
-    130 interrupted (the same command resumes). Commands with other codes list them.
+    Exit codes: 0 done, 1 some numbers are invalid, 2 wrong input, or a file that cannot be read or written, 3 an engine
+    failed, or memory or disk is full, 130 interrupted (the same command resumes). Commands with other codes list them.
     """
     if ctx.invoked_subcommand is None:
         if not sys.stdout.isatty():
