@@ -9,7 +9,6 @@ from __future__ import annotations
 import enum
 import importlib
 import json
-import signal
 import sys
 import threading
 from typing import Any
@@ -54,13 +53,7 @@ def serve(fields: dict[str, Any]) -> int:
     except RuntimeError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    ended = threading.Event()
-
-    def end(*_: object) -> None:
-        ended.set()
-
-    signal.signal(signal.SIGTERM, end)  # else lines that are still to be logged are lost
-    ended.wait()
+    threading.Event().wait()
     del server
     return 0
 

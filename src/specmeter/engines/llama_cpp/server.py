@@ -59,6 +59,8 @@ MAX_AT_ONCE = 1024
 """Requests on their way at once in an open loop; further ones wait here, which is recorded as the client's lateness."""
 _LOG_PATIENCE_S = 1.0
 """How long to wait for the last log lines of a request that is over (seen: below 2 ms)."""
+_LAST_LINES_S = 0.2
+"""The same at the end of a session; builds that log no end of a request take so long."""
 _LINES_APART_S = 0.01
 
 
@@ -83,6 +85,8 @@ class LlamaSession(ThreadedSession):
         """Length of the log when the cell under load began."""
         self._loaded = self._log_size()
         """Length of the log when the server was ready."""
+        self._answered_at: int | None = None
+        """Length of the log when the last request that was answered began."""
         self._copied: int | None = None
         """How far the log of a server that is kept was copied into that of its session; None: they are one."""
         self._recalled = 0
@@ -120,6 +124,7 @@ class LlamaSession(ThreadedSession):
             if unsettled:
                 self._broke_off = _PROCESSING.search(self._answer("GET", "/slots", None).body) is not None
             log = self._log(log_at, None if counted else timings)
+            self._answered_at = log_at
         reply = self._reply(prompt, asked.text, received, timings, started)
         counters = differences(before, after) | traffic.grown(sent_before, sent_after) if counted else {}
         return reply.model_copy(
@@ -320,9 +325,20 @@ class LlamaSession(ThreadedSession):
     def end(self) -> None:
         """End the server and everything it started; safe to call twice."""
         try:
+            with contextlib.suppress(OSError):  # a log that is gone
+                self._await_last_lines()
             self._process.close()
         finally:
             self._beside.close()
+
+    def _await_last_lines(self) -> None:
+        """Another thread of the server writes its log: what ends the server would lose the last request's lines."""
+        began_at, self._answered_at = self._answered_at, None
+        deadline = time.perf_counter() + _LAST_LINES_S
+        while began_at is not None and time.perf_counter() < deadline:
+            if parse_request(_read(self._process.log_path, began_at, _MAX_REQUEST_LOG)).complete:
+                return
+            time.sleep(0.001)
 
     # --- one request -------------------------------------------------------------------------------------------------
 
