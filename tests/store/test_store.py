@@ -176,6 +176,7 @@ def test_create_needs_an_empty_folder(tmp_path: Path, store):
     for folder, match in ((tmp_path / "full", "thesis.doc"), (store.folder, "process")):
         with pytest.raises(StoreError, match=match):
             RunStore.create(folder, experiment_yaml="", experiment_json="{}", plan=[])
+    assert [it.name for it in (tmp_path / "full").iterdir()] == ["thesis.doc"]  # left as it was
     store.close()
     with pytest.raises(StoreError, match="already contains a run"):
         RunStore.create(store.folder, experiment_yaml="", experiment_json="{}", plan=[])

@@ -114,8 +114,8 @@ class RunStore(RunReader):
 
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            make_folder_inside(folder, LOGS_NAME)
-            foreign = _foreign(folder)
+            if not (foreign := _foreign(folder)):
+                make_folder_inside(folder, LOGS_NAME)
         except OSError as error:
             raise StoreError(
                 f"{error.filename or folder}: cannot be created ({error.strerror})",
