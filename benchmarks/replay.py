@@ -30,6 +30,7 @@ from specmeter.probe.replay import ProfileKey
 from specmeter.record import Finding, MatchProfile, Request
 from specmeter.store import RunStore
 from specmeter.validity.checks.replay import exact, replay_differs
+from specmeter.validity.checks.requests import in_columns
 from specmeter.validity.checks.run_data import RunData, read_run_data
 
 PromptOf = Callable[[Request, tuple[int, ...]], tuple[int, ...]]
@@ -135,7 +136,7 @@ def _count(data: RunData) -> int:
 def _only(data: RunData, requests: Sequence[Request], profiles: dict[ProfileKey, MatchProfile]) -> RunData:
     """The run with these requests alone, and these profiles."""
     keys = {(it.invocation, it.block, it.arm_id, it.prompt_id) for it in requests}
-    return replace(data, profiles=profiles, requests=[it for it in data.requests if tuple(it.key) in keys])
+    return replace(data, profiles=profiles, requests=in_columns(it for it in data.requests if tuple(it.key) in keys))
 
 
 def _same(request: Request, prompt: tuple[int, ...]) -> tuple[int, ...]:  # noqa: ARG001

@@ -299,7 +299,7 @@ def test_a_run_in_turns_agrees_with_itself(tmp_path: Path) -> None:
         "dense/draft-simple/small/g4": 16,
     }
     keys = set(prepare(loaded).work.keys())
-    assert keys == {tuple(key) for key in run.by_key}
+    assert keys == {tuple(it.key) for it in run.requests}
     assert Counter(it.row.prompt_id for it in run.by_arm["dense/plain"]) == Counter(dict.fromkeys(run.prompts, 3))
     assert len(run.beside_baseline["dense/draft-simple/small/g4"]) == 12
     assert not [it for it in incomplete_matrix(run) if isinstance(it, Finding)]

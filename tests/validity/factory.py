@@ -46,6 +46,7 @@ from specmeter.record import (
 from specmeter.record.verdict import Findings
 from specmeter.store import RequestRow, RunStore
 from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.requests import in_columns
 from specmeter.validity.checks.run_data import RunData, Sample, by_cell, read_run_data
 
 BASE, SD = "dense/none", "dense/draft-simple/small/g4"
@@ -123,7 +124,7 @@ def run_data(
         plan=by_cell(it.key for it in requests),
         sessions=sessions,
         logs=logs,
-        requests=tuple(requests),
+        requests=in_columns(requests),
         telemetry=tuple(load(EPOCH + second) for second in range(int(now - EPOCH) + 1)),
     )
     return replace(data, **changes)
@@ -144,7 +145,7 @@ def foretold(
 
 def before(data: RunData) -> RunData:
     """The same before anything was measured."""
-    return replace(data, sessions={}, logs={}, requests=(), telemetry=())
+    return replace(data, sessions={}, logs={}, requests=in_columns(()), telemetry=())
 
 
 def simulated(data: RunData) -> RunData:
@@ -199,7 +200,8 @@ def with_requests(
     """Replace fields of requests (of their rows too) that `which` picks: a test of the row, or an arm's id."""
     picked = (lambda row: row.arm_id == which) if isinstance(which, str) else which
     return replace(
-        data, requests=tuple(_changed(it, changes | change(it)) if picked(it.row) else it for it in data.requests)
+        data,
+        requests=in_columns(_changed(it, changes | change(it)) if picked(it.row) else it for it in data.requests),
     )
 
 
@@ -210,7 +212,7 @@ def _changed(it: RequestData, changes: dict[str, Any]) -> RequestData:
 
 
 def without_requests(data: RunData, which: Callable[[RequestRow], bool]) -> RunData:
-    return replace(data, requests=tuple(it for it in data.requests if not which(it.row)))
+    return replace(data, requests=in_columns(it for it in data.requests if not which(it.row)))
 
 
 def with_sessions(data: RunData, arm_id: str | None = None, block: int | None = None, **changes: Any) -> RunData:

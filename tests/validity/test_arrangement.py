@@ -35,6 +35,7 @@ from specmeter.validity.checks.arrangement import (
 )
 from specmeter.validity.checks.baseline import baseline_elsewhere, baseline_unstable
 from specmeter.validity.checks.registry import CHECKS
+from specmeter.validity.checks.requests import in_columns
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.inspection import judge
 
@@ -262,7 +263,9 @@ def test_the_clock_counts_and_not_the_plan() -> None:
 
 def test_failed_requests_have_no_place() -> None:
     late = with_requests(CLEAN, BASE, lambda it: {"started_at": it.row.started_at + 100_000, "status": "failed"})
-    both = replace(CLEAN, requests=(*CLEAN.requests, *(it for it in late.requests if it.row.status == "failed")))
+    both = replace(
+        CLEAN, requests=in_columns((*CLEAN.requests, *(it for it in late.requests if it.row.status == "failed")))
+    )
     assert found(order_confounded, both) == []
 
 

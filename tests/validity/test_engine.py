@@ -28,6 +28,7 @@ from specmeter.engines.llama_cpp.log_signs import Sign
 from specmeter.messages import Message
 from specmeter.record import Arm, DeviceUse, MethodName
 from specmeter.validity.checks.engine import memory_fit, server_shared, two_binaries
+from specmeter.validity.checks.requests import in_columns
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.checks.settings import default_drift, flag_inert
 
@@ -473,7 +474,7 @@ def rising(method: MethodName, per_place: float) -> RunData:
     items = {(it.row.block, it.row.prompt_id): it for it in data.by_arm[arm(method).id]}
     mine = [items[key] for key in sorted(items, key=lambda key: (key[0], order[key]))]
     others = [it for it in data.requests if it.row.arm_id == BASE]
-    data = replace(data, requests=(*others, *mine))
+    data = replace(data, requests=in_columns((*others, *mine)))
 
     def more(it: Any) -> dict[str, Any]:
         place = order[it.row.block, it.row.prompt_id]

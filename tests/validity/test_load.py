@@ -104,7 +104,7 @@ def test_fillers_are_counted_with_their_cell_and_lie_beside_the_requests_of_thei
 
 def test_one_accepted_token_more_in_one_request_of_a_cell(clean: RunData) -> None:
     one = next(it.row for it in clean.requests if it.row.arm_id == SD and it.row.draft_n_accepted)
-    more = with_requests(clean, lambda row: row is one, draft_n_accepted=(one.draft_n_accepted or 0) + 1)
+    more = with_requests(clean, lambda row: row == one, draft_n_accepted=(one.draft_n_accepted or 0) + 1)
     cell, request = found(conservation, more)
     assert (cell.arm_id, cell.severity, cell.evidence["block"]) == (SD, "invalid", one.block)
     assert (request.scope, request.prompt_id, request.evidence["unexplained"]) == ("request", one.prompt_id, -1)

@@ -152,15 +152,12 @@ def answers_made(
 
 def _counted(read: RequestColumns) -> Iterator[tuple[str, str, str | None, int, int]]:
     """(arm id, prompt id, why they ended, how many, their tokens) of answered requests, in the order of the first."""
-    answered = np.flatnonzero(read.where("status", "ok") & ~np.isnan(read.numbers["predicted_n"]))
+    tokens = read.number("predicted_n")
+    answered = np.flatnonzero(read.where("status", "ok") & ~np.isnan(tokens))
     names = ("arm_id", "prompt_id", "stop_reason")
-    code = np.zeros(len(answered), dtype=np.int64)
-    for name in names:
-        code = code * max(1, len(read.values[name])) + read.codes[name][answered]
-    _, first, number = np.unique(code, return_index=True, return_inverse=True)
-    counts = np.bincount(number, minlength=len(first))
-    tokens = np.bincount(number, weights=read.numbers["predicted_n"][answered], minlength=len(first))
-    order = np.argsort(first)
-    told = read.of(names, answered[first[order]])
-    for of, count, added in zip(told, counts[order].tolist(), tokens[order].tolist(), strict=True):
-        yield (*of, count, int(added))
+    found, number = read.distinct(names, answered)
+    added = np.bincount(number, weights=tokens[answered], minlength=len(found)).tolist()
+    for of, count, sum_ in zip(
+        read.of(names, found), np.bincount(number, minlength=len(found)).tolist(), added, strict=True
+    ):
+        yield (*of, count, int(sum_))

@@ -51,7 +51,7 @@ def find_divergences(run: RunReader, arms: Mapping[str, Arm], texts: Mapping[Req
     `texts` has the digest of each text's token ids, empty for a text without any.
     """
     pairs: dict[str, list[tuple[RequestKey, RequestKey]]] = defaultdict(list)
-    for key, reference in references(arms, run.prompts(), texts):
+    for key, reference in References(arms, run.prompts()).pairs(texts):
         if texts[key] != texts[reference]:
             pairs[key.prompt_id].append((key, reference))
     rows = _rows_of(run, {key for of_prompt in pairs.values() for pair in of_prompt for key in pair})
@@ -97,27 +97,34 @@ def alone(arms: Mapping[str, Arm]) -> dict[str, str]:
     return {arm_id: by_one[place] for arm_id, place in places if place in by_one}
 
 
-def references(
-    arms: Mapping[str, Arm], prompts: Iterable[Prompt], keys: Mapping[RequestKey, object]
-) -> Iterator[tuple[RequestKey, RequestKey]]:
-    """(request, the one whose text it should equal) for each of the answered requests `keys` that has one."""
-    by_one, named = alone(arms), {prompt.id: first_id(prompt) for prompt in prompts if prompt.of is not None}
-    first: dict[tuple[str, str], RequestKey] = {}
-    for key in sorted(keys):
-        first.setdefault((key.arm_id, named.get(key.prompt_id, key.prompt_id)), key)
-    for key in keys:
-        arm = arms.get(key.arm_id)
-        if arm is None or arm.synthetic_rates:
-            continue
-        prompt_id = named.get(key.prompt_id, key.prompt_id)
-        if arm.baseline_id is not None:
-            reference = key._replace(arm_id=arm.baseline_id)
-        elif arm.id in by_one:
-            reference = key._replace(arm_id=by_one[arm.id], prompt_id=prompt_id)
-        else:
-            reference = first[arm.id, prompt_id]
-        if reference != key and reference in keys:
-            yield key, reference
+class References:
+    """Which request's text each one should equal; both are of one prompt, or of its repeats under load."""
+
+    def __init__(self, arms: Mapping[str, Arm], prompts: Iterable[Prompt]) -> None:
+        self._arms, self._by_one = arms, alone(arms)
+        self.named = {prompt.id: first_id(prompt) for prompt in prompts if prompt.of is not None}
+        """Repeat -> the first prompt with its text."""
+
+    def pairs(self, keys: Mapping[RequestKey, object]) -> Iterator[tuple[RequestKey, RequestKey]]:
+        """(request, the one whose text it should equal) for each of the answered requests `keys` that has one; of a
+        prompt all or none are among them."""
+        arms, by_one, named = self._arms, self._by_one, self.named
+        first: dict[tuple[str, str], RequestKey] = {}
+        for key in sorted(keys):
+            first.setdefault((key.arm_id, named.get(key.prompt_id, key.prompt_id)), key)
+        for key in keys:
+            arm = arms.get(key.arm_id)
+            if arm is None or arm.synthetic_rates:
+                continue
+            prompt_id = named.get(key.prompt_id, key.prompt_id)
+            if arm.baseline_id is not None:
+                reference = key._replace(arm_id=arm.baseline_id)
+            elif arm.id in by_one:
+                reference = key._replace(arm_id=by_one[arm.id], prompt_id=prompt_id)
+            else:
+                reference = first[arm.id, prompt_id]
+            if reference != key and reference in keys:
+                yield key, reference
 
 
 def _compare(key: RequestKey, reference: RequestKey, ids: Sequence[int], others: Sequence[int]) -> Divergence | None:

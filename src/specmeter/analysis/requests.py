@@ -36,18 +36,6 @@ def _read(used: RequestEnergy) -> tuple[float, float, float, float]:
     return sum(used.joules.values()), used.seconds, used.unseen_s, prompt_j
 
 
-def _cells(read: RequestColumns) -> tuple[list[BlockKey], Ints]:
-    """(number -> (invocation, block) in the order of first appearance, the number of each request)."""
-    invocations, blocks = read.values["invocation"], read.values["block"]
-    pair = read.codes["invocation"].astype(np.int64) * max(1, len(blocks)) + read.codes["block"]
-    found, first, number = np.unique(pair, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank: Ints = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    each: list[int] = found[order].tolist()
-    return [(invocations[it // len(blocks)], blocks[it % len(blocks)]) for it in each], rank[number]
-
-
 def _readings(read: RequestColumns, energy: Mapping[Key, RequestEnergy] | None, order: Ints) -> Floats:
     """What was read of each request's energy; of runs without energy, one row stands for all."""
     if not energy:
@@ -95,7 +83,9 @@ class RequestTable:
         self.kinds: dict[str, int] = {kind: number for number, kind in enumerate(read.values["kind"])}
         self.kind: Ints = read.mapped("kind", list(self.kinds.values()))[order]
         self.invocation: Ints = read.mapped("invocation", read.values["invocation"])[order]
-        self.cells, cell = _cells(read)
+        block = ("invocation", "block")
+        first, cell = read.distinct(block, np.arange(len(order)))
+        self.cells: list[BlockKey] = [(invocation, number) for invocation, number in read.of(block, first)]
         """Number -> (invocation, block)."""
         self.cell = cell[order]
         self.invocations = {invocation for invocation, _ in self.cells}
@@ -106,10 +96,10 @@ class RequestTable:
         counts = ("prompt_n", "draft_n", "draft_n_accepted", "target_forwards")
         self.prompt_n, self.drafted, self.accepted, self.forwards = (read.whole(name)[order] for name in counts)
         self.tokens: Ints = np.maximum(read.whole("predicted_n") - 1, 0)[order]
-        self.started_at = read.numbers["started_at"][order]
-        self.prompt_ms, self.ms = (np.nan_to_num(read.numbers[name])[order] for name in ("prompt_ms", "predicted_ms"))
+        self.started_at = read.number("started_at")[order]
+        self.prompt_ms, self.ms = (np.nan_to_num(read.number(name))[order] for name in ("prompt_ms", "predicted_ms"))
         self.ok: Bools = read.where("status", "ok")[order]
-        self.uncounted: set[int] = set(self.arm[self.ok & np.isnan(read.numbers["draft_n"][order])].tolist())
+        self.uncounted: set[int] = set(self.arm[self.ok & np.isnan(read.number("draft_n")[order])].tolist())
         """Arms with answers whose drafted tokens the engine did not count."""
         self.decoded: Bools = self.ok & (self.tokens > 0) & (self.ms > 0)
         energies: list[Floats] = list(_readings(read, energy, order).T)

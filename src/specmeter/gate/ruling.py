@@ -201,7 +201,7 @@ def _texts(store: RunReader, arms: Sequence[Arm]) -> dict[str, dict[str, int]]:
     if data.experiment.generation.temperature > 0:
         return found
     for arm_id, pairs in data.beside_baseline.items():
-        found[arm_id]["texts"] = sum(bool(it.output and base.output) for it, base in pairs)
+        found[arm_id]["texts"] = int((~pairs.own.where("output", b"") & ~pairs.base.where("output", b"")).sum())
     for it in (*output_differs(data), *length_mismatch(data)):
         if isinstance(it, Finding) and it.arm_id is not None:
             told = it.evidence if "real" in it.evidence else {"real": it.evidence["differ"]}

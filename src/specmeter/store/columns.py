@@ -1,8 +1,9 @@
-"""A run's requests as columns, for summaries of many: numbers as arrays, everything else numbered."""
+"""A run's requests as columns, for many of them: measures as arrays, every other value numbered."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -14,8 +15,14 @@ from specmeter.store.rows import RequestRow
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_NUMBERED = ("invocation", "block", "arm_id", "prompt_id", "kind", "status", "stop_reason")
-_NUMBERS = (
+NAMES = (
+    "invocation",
+    "block",
+    "arm_id",
+    "prompt_id",
+    "kind",
+    "status",
+    "stop_reason",
     "started_at",
     "prompt_n",
     "prompt_ms",
@@ -25,10 +32,11 @@ _NUMBERS = (
     "draft_n_accepted",
     "target_forwards",
 )
-NAMES = (*_NUMBERED, *_NUMBERS)
-"""Columns that are kept."""
+"""Columns that summaries need."""
 _AT_ONCE = 10_000
 _KINDS = {name: str if name == "status" else kind for name, kind in get_type_hints(RequestRow).items()}
+TIMES = frozenset(name for name, kind in _KINDS.items() if kind in (float, float | None))
+"""Columns of a row that hardly ever have one value twice."""
 
 
 class _Numbers(dict[Any, int]):
@@ -43,12 +51,12 @@ class _Numbers(dict[Any, int]):
 class RequestColumns:
     """Requests in the order of measurement."""
 
-    codes: Mapping[str, NDArray[np.int32]]
+    codes: Mapping[str, NDArray[np.unsignedinteger[Any]]]
     """Name of a column -> a number for each request."""
     values: Mapping[str, list[Any]]
     """Name of a column -> value of each number, in the order of first appearance."""
     numbers: Mapping[str, NDArray[np.float64]]
-    """Name of a column -> its numbers, NaN for None."""
+    """Name of a column of times or other measures -> its numbers, NaN for None."""
 
     def where(self, name: str, *wanted: object) -> NDArray[np.bool_]:
         """Requests with one of these values."""
@@ -60,36 +68,76 @@ class RequestColumns:
         return np.array(numbers, dtype=np.int64)[self.codes[name]]
 
     def of(self, names: tuple[str, ...], places: NDArray[np.int64]) -> Iterator[tuple[Any, ...]]:
-        """Values of some requests."""
-        columns = ([self.values[name][it] for it in self.codes[name][places].tolist()] for name in names)
-        return zip(*columns, strict=True)
+        """Values of some requests, not all of them in memory at a time."""
+        for at in range(0, len(places), _AT_ONCE):
+            some = places[at : at + _AT_ONCE]
+            yield from zip(*(self._listed(name, some) for name in names), strict=True)
+
+    def _listed(self, name: str, places: NDArray[np.int64]) -> list[Any]:
+        if name in self.numbers:
+            found: list[float] = self.numbers[name][places].tolist()
+            return [None if it != it else it for it in found]
+        return list(map(self.values[name].__getitem__, self.codes[name][places].tolist()))
+
+    def number(self, name: str) -> NDArray[np.float64]:
+        """A column of numbers, NaN for None."""
+        if name in self.numbers:
+            return self.numbers[name]
+        return np.array(self.values[name], dtype=np.float64)[self.codes[name]]
 
     def whole(self, name: str) -> NDArray[np.int64]:
         """A column of counts, 0 for None."""
-        return np.nan_to_num(self.numbers[name]).astype(np.int64)
+        return self.mapped(name, [it or 0 for it in self.values[name]])
+
+    def combined(self, names: tuple[str, ...], places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """A number for each combination of values; other places of the same columns have the same ones."""
+        code = np.zeros(len(places), dtype=np.int64)
+        for name in names:
+            code = code * max(1, len(self.values[name])) + self.codes[name][places]
+        return code
+
+    def distinct(
+        self, names: tuple[str, ...], places: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(first place of each combination of values, in order; which of them each request has)."""
+        code = self.combined(names, places)
+        found = np.sort(code)  # `np.unique` hashes, and takes ten times as long
+        found = found[np.diff(found, prepend=found[:1] - 1) != 0]
+        number = np.searchsorted(found, code)
+        first = np.zeros(len(found), dtype=np.int64)
+        first[number[::-1]] = np.arange(len(places))[::-1]
+        order = np.argsort(first)
+        rank = np.zeros(len(found), dtype=np.int64)
+        rank[order] = np.arange(len(found))
+        return places[first[order]], rank[number]
 
 
-def columns_of(rows: Iterable[tuple[Any, ...]], names: tuple[str, ...] = RequestRow._fields) -> RequestColumns:
-    """Of rows with these columns. Raises `ValueError` for a value of another type, as a flipped bit makes one, and for
-    an infinite one."""
+def columns_of(
+    rows: Iterable[tuple[Any, ...]],
+    names: tuple[str, ...] = RequestRow._fields,
+    kept: tuple[str, ...] = NAMES,
+    measures: Collection[str] = TIMES,
+) -> RequestColumns:
+    """Of rows with the columns `names`, of which `measures` hardly repeat. Raises `ValueError` for a value of another
+    type, as a flipped bit makes one, and for an infinite time."""
     rows = iter(rows)
-    numbered = {name: _Numbers() for name in _NUMBERED}
-    codes: dict[str, list[NDArray[np.int32]]] = {name: [np.zeros(0, np.int32)] for name in _NUMBERED}
-    numbers: dict[str, list[NDArray[np.float64]]] = {name: [np.zeros(0)] for name in _NUMBERS}
+    numbered = {name: _Numbers() for name in kept if name not in measures}
+    parts: dict[str, list[NDArray[Any]]] = {name: [np.zeros(0, np.uint8)] for name in kept}
     while some := list(islice(rows, _AT_ONCE)):
         columns = dict(zip(names, zip(*some, strict=True), strict=True))
-        for name in NAMES:
-            _refuse_odd(name, columns[name])
-        for name, known in numbered.items():
-            codes[name].append(np.fromiter(map(known.__getitem__, columns[name]), np.int32, len(some)))
-        for name, parts in numbers.items():
-            parts.append(np.array(columns[name], dtype=np.float64))
-            if np.isinf(parts[-1]).any():
-                raise ValueError("a time is infinite")
+        for name in kept:
+            if name in _KINDS:
+                _refuse_odd(name, columns[name])
+            if name in measures:
+                parts[name].append(np.array(columns[name], dtype=np.float64))
+                continue
+            known = numbered[name]
+            codes = np.fromiter(map(known.__getitem__, columns[name]), np.int64, len(some))
+            parts[name].append(codes.astype(np.min_scalar_type(len(known))))
     return RequestColumns(
-        codes={name: np.concatenate(codes.pop(name)) for name in _NUMBERED},
+        codes={name: np.concatenate(parts.pop(name)) for name in numbered},
         values={name: list(known) for name, known in numbered.items()},
-        numbers={name: np.concatenate(numbers.pop(name)) for name in _NUMBERS},
+        numbers={name: np.concatenate([*parts.pop(name), np.zeros(0)]) for name in kept if name in measures},
     )
 
 
@@ -98,3 +146,5 @@ def _refuse_odd(name: str, column: tuple[Any, ...]) -> None:
         value = next(it for it in column if type(it) is kind)
         if not isinstance(value, _KINDS[name]):
             raise ValueError(f"{name} is {value!r:.40}")  # noqa: TRY004
+    if name in TIMES and (math.inf in column or -math.inf in column):
+        raise ValueError("a time is infinite")

@@ -16,6 +16,7 @@ from specmeter.errors import StoreError
 from specmeter.messages import Message
 from specmeter.record import TRUTHS, Arm, Certificate, CheckOutcome, Finding, Issue, Truth, Unchecked, Verdict
 from specmeter.record.verdict import VERDICTS, RequestId, about_arm, request_verdicts, worst
+from specmeter.store import RequestKey
 from specmeter.store.integrity import (
     FIX,
     PARTS,
@@ -135,10 +136,8 @@ def certify(
 ) -> Certificate:
     """The certificate of a run whose parts have these hashes."""
     counted: dict[Verdict | Literal["unanswered"], int] = {"valid": 0, "suspect": 0, "invalid": 0}
-    for request in data.requests:
-        row = request.row
-        key = (row.invocation, row.block, row.arm_id, row.prompt_id)
-        verdict = judgement.requests.get(key, "valid") if row.status == "ok" else "unanswered"
+    for *key, status in data.requests.values(*RequestKey._fields, "status"):
+        verdict = judgement.requests.get(RequestKey(*key), "valid") if status == "ok" else "unanswered"
         counted[verdict] = counted.get(verdict, 0) + 1
     return Certificate(
         specmeter=__version__,

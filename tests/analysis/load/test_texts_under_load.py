@@ -15,6 +15,7 @@ from specmeter.validity.checks.baseline import baseline_unstable
 from specmeter.validity.checks.load import context_short, prompt_remembered
 from specmeter.validity.checks.output import output_differs
 from specmeter.validity.checks.registry import CHECKS
+from specmeter.validity.checks.requests import in_columns
 from specmeter.validity.checks.run_data import RunData, read_run_data
 from validity.test_losslessness import BASE, SD, ask, differences, forge, found, measured, replaced
 
@@ -37,7 +38,7 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> RunData:
 def test_who_is_compared_with_whom_under_load(tmp_path: Path) -> None:
     measured(tmp_path, load=LOAD)
     assert differences(tmp_path) == [], "a repeated prompt is the same prompt"
-    prompt_id = sorted(key.prompt_id for key in read(tmp_path).by_key)[0]
+    prompt_id = min(read(tmp_path).requests.different("prompt_id"))
     for arm_id in (f"{BASE}/c2", f"{SD}/c2"):
         forge(tmp_path, RequestKey(0, 1, arm_id, f"{prompt_id}#2"), replaced(3, 256 + len(arm_id)))
     assert {it.key.arm_id: it.reference for it in differences(tmp_path)} == {
@@ -49,7 +50,7 @@ def test_who_is_compared_with_whom_under_load(tmp_path: Path) -> None:
 def test_the_target_is_asked_once_for_all_loads(tmp_path: Path) -> None:
     """Both loads part at one place: one question, to the target alone."""
     prepared = measured(tmp_path, load=LOAD)
-    prompt_id = sorted(key.prompt_id for key in read(tmp_path).by_key)[0]
+    prompt_id = min(read(tmp_path).requests.different("prompt_id"))
     for arm_id, token in ((f"{BASE}/c2", 300), (f"{SD}/c1", 300), (f"{SD}/c2", 301)):
         forge(tmp_path, RequestKey(0, 1, arm_id, prompt_id), replaced(3, token))
     asked, margins = ask(tmp_path, prepared)
@@ -87,7 +88,7 @@ def test_contexts_that_run_short(clean: RunData) -> None:
         replace(it, row=it.row._replace(stop_reason="context")) if it.row.arm_id == f"{SD}/c2" else it
         for it in clean.requests
     ]
-    (finding,) = context_short(replace(clean, requests=tuple(full)))
+    (finding,) = context_short(replace(clean, requests=in_columns(full)))
     assert isinstance(finding, Finding)
     assert (finding.arm_id, finding.severity, finding.evidence["requests"]) == (f"{SD}/c2", "suspect", 16)
     logs = dict.fromkeys(clean.sessions, LogSigns(context_shifted=Sign(2, ("shift",)), memory_short=Sign(1, ("no",))))

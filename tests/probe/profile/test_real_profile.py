@@ -21,6 +21,7 @@ from specmeter.record.verdict import Findings
 from specmeter.store import RunStore
 from specmeter.validity.checks.replay import exact, replay_differs
 from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.requests import in_columns
 from specmeter.validity.checks.run_data import RunData, read_run_data
 
 pytestmark = pytest.mark.slow
@@ -105,7 +106,7 @@ def _changed(data: RunData, arm_id: str, accepted: int, drafted: int) -> RunData
             ),
         )
 
-    return replace(data, requests=[one(it) for it in data.requests])
+    return replace(data, requests=in_columns(one(it) for it in data.requests))
 
 
 def test_a_step_that_cannot_have_been_is_named(measured: Run) -> None:
@@ -115,7 +116,10 @@ def test_a_step_that_cannot_have_been_is_named(measured: Run) -> None:
     steps = bytearray(it.packed_steps)
     steps[4] = 0 if steps[4] == 4 else 4  # drafted of the second step
     changed = replace(
-        data, requests=[replace(it, packed_steps=bytes(steps)) if one is it else one for one in data.requests]
+        data,
+        requests=in_columns(
+            replace(it, packed_steps=bytes(steps)) if one.key == it.key else one for one in data.requests
+        ),
     )
     (finding,) = found(replay_differs(changed))
     assert finding.evidence["step"] == 1
@@ -127,8 +131,8 @@ def test_a_log_that_ends_early_contradicts_nothing_and_hides_nothing(measured: R
     arm = "dense/draft-simple/small/g4"
     for kept in (0, 8):
         cut = [replace(it, packed_steps=it.packed_steps[:kept]) if it.row.arm_id == arm else it for it in data.requests]
-        assert found(replay_differs(replace(data, requests=cut))) == []
-        assert found(replay_differs(_changed(replace(data, requests=cut), arm, 1, 0)))
+        assert found(replay_differs(replace(data, requests=in_columns(cut)))) == []
+        assert found(replay_differs(_changed(replace(data, requests=in_columns(cut)), arm, 1, 0)))
 
 
 def test_another_draft_and_a_forgotten_template_are_found(measured: Run) -> None:
@@ -155,7 +159,7 @@ def test_another_draft_and_a_forgotten_template_are_found(measured: Run) -> None
                 and key.draft_sha256 == data.models["small"].sha256
             )
             profiles[right] = made
-        wrong = replace(data, requests=kept, profiles=profiles, profiled=None, predictions=())
+        wrong = replace(data, requests=in_columns(kept), profiles=profiles, profiled=None, predictions=())
         assert len(found(replay_differs(wrong))) == len(asked) >= 1, (draft, template)
 
 
@@ -181,7 +185,7 @@ def test_texts_that_no_draft_has_read_yet_are_not_doubted(measured: Run) -> None
     data, _, _ = measured
     plain = {arm.id for arm in data.arms.values() if not arm.speculates}
     moved = [it if it.row.arm_id in plain else replace(it, output=it.output[:-4] + b"\1\0\0\0") for it in data.requests]
-    assert not found(replay_differs(replace(data, requests=moved, profiled=None)))
+    assert not found(replay_differs(replace(data, requests=in_columns(moved), profiled=None)))
 
 
 def test_figures_are_those_of_the_arms_that_were_measured(measured: Run) -> None:
@@ -204,7 +208,7 @@ def test_a_text_that_no_draft_read_in_a_run_that_was_read_is_suspect(measured: R
     arm = "dense/draft-simple/small/g4"
     assert data.profiled == Profiled(missing=0)
     edited = [replace(it, output=b"another text") if it.row.arm_id == arm else it for it in data.requests]
-    (finding,) = found(replay_differs(replace(data, requests=edited)))
+    (finding,) = found(replay_differs(replace(data, requests=in_columns(edited))))
     assert (finding.arm_id, finding.severity) == (arm, "suspect")
 
 

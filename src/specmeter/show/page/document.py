@@ -199,7 +199,7 @@ def _prompts(store: RunReader) -> dict[str, Prompt]:
 
 def _rates(read: RequestColumns, count: int) -> tuple[tuple[RequestPoint, ...], tuple[RateBin, ...]]:
     """Rates of all answered requests: one by one, or counted where there are more than `MAX_POINTS`."""
-    tokens, ms = read.numbers["predicted_n"], read.numbers["predicted_ms"]
+    tokens, ms = read.number("predicted_n"), read.number("predicted_ms")
     decoded = np.flatnonzero((tokens >= 2) & (np.nan_to_num(ms) != 0))
     rates = 1000.0 * (tokens[decoded] - 1) / ms[decoded]  # the rule of `rates.decode_rate`
     if count > MAX_POINTS:

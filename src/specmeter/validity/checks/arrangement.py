@@ -7,9 +7,8 @@ down.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from specmeter.numbers.margin import MARGIN
 from specmeter.record import Arm, Finding
 from specmeter.record.verdict import Findings
 from specmeter.validity.checks.check import SHARED, Check, compared_arms, not_applicable, not_checkable, of_arm, of_run
+from specmeter.validity.checks.requests import Requests
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.checks.speeds import (
     MIN_REPEATS,
@@ -96,11 +96,10 @@ def _starts(data: RunData) -> dict[BlockKey, dict[str, float]]:
     """Block -> arm -> mean start of its answered requests, in seconds since the epoch."""
     found: dict[BlockKey, dict[str, float]] = {}
     for arm_id, requests in data.by_arm.items():
-        starts: dict[BlockKey, list[float]] = {}
-        for row in [it.row for it in requests]:
-            starts.setdefault((row.invocation, row.block), []).append(row.started_at)
-        for cell, times in starts.items():
-            found.setdefault(cell, {})[arm_id] = sum(times) / len(times)
+        cells, which = requests.distinct("invocation", "block")
+        sums, counts = np.bincount(which, requests.number("started_at")).tolist(), np.bincount(which).tolist()
+        for (invocation, block), total, count in zip(cells, sums, counts, strict=True):
+            found.setdefault((invocation, block), {})[arm_id] = total / count
     return found
 
 
@@ -193,18 +192,16 @@ def _paused(data: RunData) -> Findings:
         return
     torn: dict[BlockKey, float] = {}
     ends: dict[BlockKey, tuple[float, str]] = {}
-    for request in data.requests:
-        row = request.row
-        cell = (row.invocation, row.block)
-        if row.status != "ok":
-            continue
-        end, session_id = ends.get(cell, (row.started_at, row.session_id))
-        session = data.sessions.get(row.session_id) if row.session_id != session_id else None
+    answered = data.requests.at(data.requests.where("status", "ok"))
+    for *place, name, started_at, ms in answered.values("invocation", "block", "session_id", "started_at", "wall_ms"):
+        cell: BlockKey = (place[0], place[1])
+        end, session_id = ends.get(cell, (started_at, name))
+        session = data.sessions.get(name) if name != session_id else None
         loading_s = (session.ready_ms + session.warmup_ms) / 1000 if session else 0.0
-        pause = row.started_at - loading_s - end
+        pause = started_at - loading_s - end
         if pause >= _PAUSE_S:
             torn[cell] = max(pause, torn.get(cell, 0.0))
-        ends[cell] = (row.started_at + (row.wall_ms or 0.0) / 1000, row.session_id)
+        ends[cell] = (started_at + (ms or 0.0) / 1000, name)
     if torn:
         cell, pause = max(torn.items(), key=lambda item: item[1])
         yield of_run(
@@ -225,7 +222,7 @@ def within_run_only(data: RunData) -> Findings:
     Assumes: blocks of one session share what may differ on another day.
     Otherwise: this is always so, so it is a note.
     """
-    invocations = {it.row.invocation for requests in data.by_arm.values() for it in requests}
+    invocations = {it for requests in data.by_arm.values() for it in requests.different("invocation")}
     if not invocations:
         yield not_checkable(None, data.unanswered())
     elif len(invocations) == 1:
@@ -246,12 +243,12 @@ def incomplete_matrix(data: RunData) -> Findings:
     if not data.planned:
         yield not_checkable(None, Message("unchecked.no_plan"))
         return
-    answered = Counter(key.arm_id for key in data.by_key)
-    failed = Counter(it.row.arm_id for it in data.requests if it.row.status != "ok")
     for arm_id in data.arms:
-        planned, there = data.planned.get(arm_id, 0), answered[arm_id]
+        once = data.by_arm[arm_id].firsts(*_PLACE)
+        planned, there = data.planned.get(arm_id, 0), len(once)
         if there == planned == len(data.by_arm[arm_id]):
             continue
+        failed = data.requests.at(data.requests.where("arm_id", arm_id) & ~data.requests.where("status", "ok"))
         twice = len(data.by_arm[arm_id]) - there
         yield of_arm(
             "suspect",
@@ -261,28 +258,31 @@ def incomplete_matrix(data: RunData) -> Findings:
                 answered=there,
                 planned=planned,
                 twice=Message("incomplete-matrix.twice", requests=twice) if twice else "",
-                why=Message("incomplete-matrix.why", error=why) if (why := _first_failure(data, arm_id)) else "",
+                why=Message("incomplete-matrix.why", error=why) if (why := _first_failure(failed)) else "",
             ),
-            failed=failed[arm_id],
+            failed=len(failed),
             missing=max(0, planned - there),
-            **_first_missing(data, data.arms[arm_id]),
+            **_first_missing(data, data.arms[arm_id], set(once.values(*_PLACE))),
         )
 
 
-def _first_failure(data: RunData, arm_id: str) -> str | None:
+_PLACE = ("invocation", "block", "prompt_id")
+
+
+def _first_failure(failed: Requests) -> str | None:
     """Why the first of an arm's failed requests failed."""
-    failed = (it.row.error for it in data.requests if it.row.arm_id == arm_id and it.row.status != "ok")
-    return next((" ".join(error.partition("\n  fix: ")[0].split())[:300] for error in failed if error), None)
+    errors = failed.values("error")
+    return next((" ".join(error.partition("\n  fix: ")[0].split())[:300] for (error,) in errors if error), None)
 
 
-def _first_missing(data: RunData, arm: Arm) -> dict[str, Message]:
+def _first_missing(data: RunData, arm: Arm, answered: Collection[tuple[Any, ...]]) -> dict[str, Message]:
     """The first of an arm's planned places among blocks and prompts that has no answer."""
     design = data.experiment.design
     prompts = [it for it in data.prompts.values() if not arm.workloads or it.workload in arm.workloads]
     for invocation in data.experiment.invocations:
         for block in range(design.blocks):
             for prompt in data.experiment.due(arm, prompts, invocation, block):
-                if (invocation, block, arm.id, prompt.id) not in data.by_key:
+                if (invocation, block, prompt.id) not in answered:
                     return {
                         "first_missing": Message(
                             "incomplete-matrix.place", prompt=prompt.id, block=block, invocation=invocation
@@ -434,15 +434,15 @@ def pooled_vs_mean(data: RunData) -> Findings:
                 difference_percent=round(100 * gain.pooled_differs, 2),
             )
     for arm_id, requests in data.by_arm.items():
-        rows = [it.row for it in requests if (it.row.predicted_n or 0) > 1 and (it.row.predicted_ms or 0.0) > 0]
-        if not rows:
+        tokens, ms = requests.whole("predicted_n"), np.nan_to_num(requests.number("predicted_ms"))
+        decoded = (tokens > 1) & (ms > 0)
+        if not decoded.any():
             yield not_checkable(arm_id, Message("unchecked.nothing_decoded"))
             continue
         if data.arms[arm_id].load is not None:
             yield not_applicable(arm_id, SHARED)
             continue
-        tokens = np.array([row.predicted_n for row in rows], dtype=np.float64) - 1
-        ms = np.array([row.predicted_ms for row in rows], dtype=np.float64)
+        tokens, ms = tokens[decoded].astype(np.float64) - 1, ms[decoded]
         pooled, mean = float(1000 * tokens.sum() / ms.sum()), float((1000 * tokens / ms).mean())
         if abs(mean / pooled - 1) > _MEANS_DIFFER:
             yield of_arm(
@@ -453,7 +453,7 @@ def pooled_vs_mean(data: RunData) -> Findings:
                 pooled_tok_per_s=round(pooled, 3),
                 mean_of_requests_tok_per_s=round(mean, 3),
                 difference_percent=round(100 * (mean / pooled - 1), 2),
-                requests=len(rows),
+                requests=len(ms),
             )
 
 
@@ -474,11 +474,11 @@ def stalls(data: RunData) -> Findings:
         if data.arms[arm_id].load is not None:
             yield not_applicable(arm_id, SHARED)
             continue
-        blocks = {(it.row.invocation, it.row.block) for it in requests}
+        blocks, _ = requests.distinct("invocation", "block")
         if len(blocks) < 2:
             yield not_checkable(arm_id, Message("unchecked.no_repeat"))
             continue
-        if len({it.row.prompt_id for it in requests}) < 2:
+        if len(requests.different("prompt_id")) < 2:
             yield not_checkable(arm_id, Message("unchecked.one_prompt"))
             continue
         found = arms[arm_id].stalls

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import stdev
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from specmeter.messages import Message
 from specmeter.record import Arm, EngineSettings, Prompt, Session
 from specmeter.record.verdict import Findings
 from specmeter.validity.checks.check import NONE, Check, compared_arms, not_applicable, not_checkable, of_arm
-from specmeter.validity.checks.request_data import RequestData
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.checks.sessions import beside_baseline, identity_of, sessions_by_arm, target_devices_known
 from specmeter.validity.checks.speeds import speeds_of, variation
@@ -50,12 +49,12 @@ def baseline_elsewhere(data: RunData) -> Findings:
         return
     by_arm = sessions_by_arm(data)
     for arm in arms:
-        mine = _answered(data.by_arm[arm.id])
-        base = _answered(data.by_arm.get(arm.baseline_id or "", ()))
+        mine = data.by_arm[arm.id].distinct("invocation", "block")[0]
+        met = set(data.beside_baseline[arm.id].own.distinct("invocation", "block")[0])
         if not mine:
             yield not_checkable(arm.id, data.unanswered(arm.id))
             continue
-        lonely = [cell for cell, prompts in mine.items() if prompts.isdisjoint(base.get(cell, ()))]
+        lonely = [cell for cell in mine if cell not in met]
         yield from _lonely(arm, lonely, len(mine))
         if len(lonely) == len(mine):
             continue
@@ -74,15 +73,7 @@ def baseline_elsewhere(data: RunData) -> Findings:
             yield not_checkable(arm.id, Message("unchecked.no_sessions_of_both"))
 
 
-def _answered(requests: Sequence[RequestData]) -> dict[BlockKey, set[str]]:
-    found: dict[BlockKey, set[str]] = {}
-    for request in requests:
-        row = request.row
-        found.setdefault((row.invocation, row.block), set()).add(row.prompt_id)
-    return found
-
-
-def _lonely(arm: Arm, lonely: Sequence[BlockKey], blocks: int) -> Findings:
+def _lonely(arm: Arm, lonely: Sequence[tuple[Any, ...]], blocks: int) -> Findings:
     if not lonely:
         return
     none = len(lonely) == blocks
@@ -175,7 +166,7 @@ def baseline_unstable(data: RunData) -> Findings:
                     "suspect", arm.id, Message("baseline-unstable.alone", varies_percent=100 * moves, blocks=len(both))
                 )
             continue
-        noise = variation(speeds_of(data.by_arm.get(base, ()))) if data.arms[base].load is None else None
+        noise = variation(speeds_of(data.by_arm[base])) if data.arms[base].load is None else None
         if noise is None or speedup is None:
             yield not_checkable(arm.id, Message("unchecked.baseline_once"))
             continue
@@ -198,7 +189,7 @@ def _pace(data: RunData, name: str) -> dict[BlockKey, float]:
     """
     arm = data.arms.get(name)
     if arm is None or arm.load is None:
-        return speeds_of(data.by_arm.get(name, ())).by_block()
+        return speeds_of(data.by_arm.get(name, data.requests[:0])).by_block()
     cells = [it.figures for it in data.cells if it.figures.arm_id == name and it.figures.counts]
     by_rate = arm.load.rate is not None
     paces = {

@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from statistics import median
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from specmeter.messages import Message
 from specmeter.numbers.stats import Pair, Pool, geometric_speedup, speedup_over_invocations
@@ -21,9 +23,14 @@ from specmeter.record.verdict import Findings
 from specmeter.validity.checks.check import Check, answered, not_applicable, not_checkable, of_arm, of_request
 from specmeter.validity.checks.counters import OWN_WORK, SLACK_MS
 from specmeter.validity.checks.law import longest_draft
-from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.requests import Requests
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.checks.sessions import used_sessions
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Bools = NDArray[np.bool_]
 
 CACHE_BYTES = 256 * 1024 * 1024
 """Weights that may stay in a processor's largest cache, and need not be read from memory."""
@@ -50,7 +57,7 @@ class DraftTime(NamedTuple):
     device: str
 
 
-def draft_floor(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> DraftTime | Blind:
+def draft_floor(data: RunData, arm: Arm, requests: Requests) -> DraftTime | Blind:
     """Least time for one drafted token: the draft's weights over the peak bandwidth of the memory that holds them.
 
     Only for drafts made token by token, by a model of its own, on this machine.
@@ -178,7 +185,7 @@ class _Excess:
         return self.certain or self.ratio.point > 1 + TOLERANCE
 
 
-def _excess(data: RunData, arm: Arm, requests: Sequence[RequestData], draft_ms: float = 0.0) -> _Excess | None:
+def _excess(data: RunData, arm: Arm, requests: Requests, draft_ms: float = 0.0) -> _Excess | None:
     """Compare the time of an arm's steps with what they would take at the price of plain tokens, block by block; None
     without a baseline.
 
@@ -192,18 +199,25 @@ def _excess(data: RunData, arm: Arm, requests: Sequence[RequestData], draft_ms: 
     """
     sessions = used_sessions(data, requests)
     gamma = longest_draft(arm, sessions[0] if sessions else None)
-    units: dict[int, dict[int, _Block]] = {}
+    pairs = data.beside_baseline[arm.id]
+    pairs = pairs.at(_timed(pairs.own) & _timed(pairs.base))
+    tokens, base_tokens = (it.whole("predicted_n") - 1 for it in (pairs.own, pairs.base))
+    ms, base_ms = (it.number("predicted_ms") for it in (pairs.own, pairs.base))
+    forwards = np.maximum(tokens - pairs.own.whole("draft_n_accepted"), tokens / (gamma + 1))
+    drafting_ms = pairs.own.whole("draft_n") * draft_ms
+    each = (forwards * base_ms / base_tokens, drafting_ms, ms, tokens, base_ms, base_tokens)
+    blocks, which = pairs.own.distinct("invocation", "block")
+    sums = [np.bincount(which, weights=it, minlength=len(blocks)).tolist() for it in each]
+    units: dict[int, list[_Block]] = {}
     """Blocks by invocation."""
-    for request, plain in data.beside_baseline[arm.id]:
-        row, base = request.row, plain.row
-        tokens, base_tokens = (row.predicted_n or 0) - 1, (base.predicted_n or 0) - 1
-        if tokens < 1 or base_tokens < 1 or not row.predicted_ms or not base.predicted_ms:
-            continue
-        forwards = max(tokens - (row.draft_n_accepted or 0), tokens / (gamma + 1))
-        forwards_ms, drafting_ms = forwards * base.predicted_ms / base_tokens, (row.draft_n or 0) * draft_ms
-        own = _Block(forwards_ms, drafting_ms, row.predicted_ms, tokens, base.predicted_ms, base_tokens)
-        units.setdefault(row.invocation, {}).setdefault(row.block, _Block()).add(own)
-    return _estimated([list(blocks.values()) for blocks in units.values()]) if units else None
+    for (invocation, _), *of_block in zip(blocks, *sums, strict=True):
+        units.setdefault(invocation, []).append(_Block(*of_block))
+    return _estimated(list(units.values())) if units else None
+
+
+def _timed(requests: Requests) -> Bools:
+    """Those that decoded anything, in a time that is known."""
+    return (requests.whole("predicted_n") > 1) & (np.nan_to_num(requests.number("predicted_ms")) != 0)
 
 
 def _estimated(units: Sequence[Sequence[_Block]]) -> _Excess:
@@ -233,17 +247,15 @@ class _StepTime(NamedTuple):
     """How much longer a request's steps took than its decoding, at most; above 0 one of the two is false."""
 
 
-def _own_steps(requests: Sequence[RequestData]) -> _StepTime:
+def _own_steps(requests: Requests) -> _StepTime:
     """Time of the steps after the first of each request, which lie within its decode time.
 
     The engine reports both. Its steps end one after the other, so from the first end to the last no more time can
     pass than decoding took: that is arithmetic, whatever the machine does.
     """
-    told = [
-        (span, it.steps.number, it.row.predicted_ms or 0.0)
-        for it in requests
-        if it.steps is not None and (span := it.steps.span_ms) is not None
-    ]
+    several = requests.at(requests.whole("steps.number") > 1)
+    spans = several.values("steps.first_ms", "steps.last_ms", "steps.number", "predicted_ms")
+    told = [(last - first, number, ms or 0.0) for first, last, number, ms in spans]
     steps = sum(count - 1 for _, count, _ in told)
     beyond = max((ms - whole * (1 + TOLERANCE) - SLACK_MS for ms, _, whole in told), default=0.0)
     mean = sum(ms for ms, _, _ in told) / steps if steps > 0 and len(told) == len(requests) else None
@@ -271,7 +283,7 @@ def speedup_above_tau(data: RunData) -> Findings:
             yield _above_tau(data, arm, requests, excess)
 
 
-def _above_tau(data: RunData, arm: Arm, requests: Sequence[RequestData], excess: _Excess) -> Finding:
+def _above_tau(data: RunData, arm: Arm, requests: Requests, excess: _Excess) -> Finding:
     seen = _own_steps(requests)
     longest = longest_draft(arm, next(iter(used_sessions(data, requests)), None)) + 1
     probed = _probed_forward(data, arm, longest - 1)
@@ -333,7 +345,7 @@ def _probed_forward(data: RunData, arm: Arm, longest: int) -> float | None:
     return min(found, default=None)
 
 
-def _doubt(data: RunData, arm: Arm, requests: Sequence[RequestData], excess: _Excess, seen: _StepTime) -> Severity:
+def _doubt(data: RunData, arm: Arm, requests: Requests, excess: _Excess, seen: _StepTime) -> Severity:
     """Whether the forwards that a speedup needs can be believed: those that the run probed, where it did; else those of
     a CPU, or those whose steps were timed."""
     from specmeter.theory.bounds import CHEAP_FORWARD
@@ -397,10 +409,10 @@ def draft_time_bound(data: RunData) -> Findings:
             # Nothing claims how fast the draft is by itself, so there is nothing that could be contradicted.
             yield not_applicable(arm.id, least.reason)
             continue
-        for request in requests:
+        for request in requests.at(requests.whole("draft_n") * least.ms > requests.number("predicted_ms")):
             row = request.row
             floor_ms = (row.draft_n or 0) * least.ms
-            if row.predicted_ms is not None and floor_ms > row.predicted_ms:
+            if row.predicted_ms is not None:
                 yield of_request(
                     "suspect",
                     request,
@@ -441,8 +453,8 @@ def bandwidth_bound(data: RunData) -> Findings:
         if isinstance(peak, Blind):
             yield not_checkable(arm.id, peak.reason)
             continue
-        ms = sum(request.row.predicted_ms or 0.0 for request in requests)
-        tokens = sum(max(0, (it.row.predicted_n or 0) - 1 - (it.row.draft_n_accepted or 0)) for it in requests)
+        ms = sum(ms or 0.0 for (ms,) in requests.values("predicted_ms"))
+        tokens = int(np.maximum(0, requests.whole("predicted_n") - 1 - requests.whole("draft_n_accepted")).sum())
         traffic = 1000 * tokens * (header.bytes_per_token - CACHE_BYTES) / ms if ms else 0.0
         if traffic > peak.bytes_per_s:
             yield of_arm(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ from specmeter.messages import Message
 from specmeter.record import Arm, Finding, Severity, Truth, Unchecked
 from specmeter.record.verdict import Evidence, Findings, about_run
 from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.requests import Requests
 from specmeter.validity.checks.run_data import RunData
 
 
@@ -90,7 +91,7 @@ SHARED = Message("unchecked.shared")
 NONE = Message("check.none")
 
 
-def answered(data: RunData) -> Iterator[tuple[Arm, Sequence[RequestData]]]:
+def answered(data: RunData) -> Iterator[tuple[Arm, Requests]]:
     """Arms with their answered requests; arms without any are left out: what is missing is another check's business."""
     for arm_id, requests in data.by_arm.items():
         if requests:

@@ -8,14 +8,15 @@ processor, machines sleep; so every finding here is a doubt, and a single deviat
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from statistics import median_low
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from specmeter.messages import Message
 from specmeter.record import Session
 from specmeter.record.verdict import Findings
-from specmeter.store import RequestRow
 from specmeter.validity.checks.bounds import TOLERANCE
 from specmeter.validity.checks.check import (
     Check,
@@ -26,8 +27,11 @@ from specmeter.validity.checks.check import (
     of_run,
 )
 from specmeter.validity.checks.counters import SLACK_MS
-from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.requests import Requests
 from specmeter.validity.checks.run_data import RunData
+
+if TYPE_CHECKING:
+    from specmeter.numbers.stats import Floats
 
 _SINGLE = 2
 """So many deviations may come of a clock that was set."""
@@ -55,7 +59,7 @@ def decode_time_differs(data: RunData) -> Findings:
     Otherwise: a client without CPU time sees tokens in bursts, and a correct decode time is suspect.
     """
     for arm, requests in answered(data):
-        decoded = [it for it in requests if (it.row.predicted_n or 0) > 1]
+        decoded = requests.at(requests.whole("predicted_n") > 1)
         looks = [_arrived(decoded), _stepped(decoded)]
         if all(look is None for look in looks):
             yield not_applicable(arm.id, Message("unchecked.no_arrivals_no_steps"))
@@ -72,7 +76,7 @@ def decode_time_differs(data: RunData) -> Findings:
                     ),
                     Message("times-overlap.fix"),
                 )
-        bare = [it for it in decoded if it.arrivals is None]
+        bare = decoded.at(decoded.where("arrivals.tokens", None))
         if bare and arm.engine.stream_tokens:
             yield of_arm(
                 "suspect",
@@ -97,30 +101,24 @@ class _ClockGap(NamedTuple):
         return abs(excess) > SLACK_MS + TOLERANCE * self.usual_ms
 
 
-def _arrived(requests: Sequence[RequestData]) -> _ClockGap | None:
-    times = [
-        (it.row.predicted_ms or 0.0, it.arrivals.last_ms - it.arrivals.first_ms)
-        for it in requests
-        # All at once is an answer in one piece, or one whose tokens the server did not number.
-        if it.arrivals is not None and it.arrivals.last_ms > it.arrivals.first_ms
-    ]
-    return _look(times, late_only=False)
+def _arrived(requests: Requests) -> _ClockGap | None:
+    seen = requests.number("arrivals.last_ms") - requests.number("arrivals.first_ms")
+    # All at once is an answer in one piece, or one whose tokens the server did not number.
+    spread = seen > 0
+    return _look(np.nan_to_num(requests.number("predicted_ms"))[spread], seen[spread], late_only=False)
 
 
-def _stepped(requests: Sequence[RequestData]) -> _ClockGap | None:
-    times = [
-        ((it.row.prompt_ms or 0.0) + (it.row.predicted_ms or 0.0), it.steps.last_ms)
-        for it in requests
-        if it.steps is not None
-    ]
-    return _look(times, late_only=True)
+def _stepped(requests: Requests) -> _ClockGap | None:
+    told = np.nan_to_num(requests.number("prompt_ms")) + np.nan_to_num(requests.number("predicted_ms"))
+    known = ~requests.where("steps.number", None)
+    return _look(told[known], requests.number("steps.last_ms")[known], late_only=True)
 
 
-def _look(times: Sequence[tuple[float, float]], *, late_only: bool) -> _ClockGap | None:
-    if not times:
+def _look(told: Floats, seen: Floats, *, late_only: bool) -> _ClockGap | None:
+    if not len(told):
         return None
-    usual, off = median_low([told for told, _ in times]), median_low([seen - told for told, seen in times])
-    return _ClockGap(usual, usual + off, len(times), late_only)
+    usual, off = median_low(told.tolist()), median_low((seen - told).tolist())
+    return _ClockGap(usual, usual + off, len(told), late_only)
 
 
 # --- times-overlap ---------------------------------------------------------------------------------------------------
@@ -131,16 +129,18 @@ class _Moment(NamedTuple):
 
     code: str
     """Of the message that says what."""
-    of: RequestRow | Session
+    arm_id: str
+    block: int
     at: float
     """When it began, in seconds since the epoch."""
     after: float
     """Not before this."""
+    prompt_id: str | None = None
 
     @property
     def what(self) -> Message:
-        prompt = {"prompt": self.of.prompt_id} if isinstance(self.of, RequestRow) else {}
-        return Message(self.code, arm=self.of.arm_id, block=self.of.block, **prompt)
+        prompt = {} if self.prompt_id is None else {"prompt": self.prompt_id}
+        return Message(self.code, arm=self.arm_id, block=self.block, **prompt)
 
 
 def times_overlap(data: RunData) -> Findings:
@@ -158,17 +158,20 @@ def times_overlap(data: RunData) -> Findings:
     if not data.sessions:
         yield not_checkable(None, Message("unchecked.no_session"))
         return
-    moments = list(_chain(data))
-    early = [it for it in moments if it.at < it.after - SLACK_MS / 1000]
+    moments, early = 0, list[_Moment]()
+    for it in _chain(data):
+        moments += 1
+        if it.at < it.after - SLACK_MS / 1000:
+            early.append(it)
     if early:
         worst = max(early, key=lambda it: it.after - it.at)
-        often = len(early) > max(_SINGLE, _SHARE * len(moments)) or _outside(data)
+        often = len(early) > max(_SINGLE, _SHARE * moments) or _outside(data)
         yield of_run(
             "suspect" if often else "note",
             Message(
                 "times-overlap.found",
                 early=len(early),
-                moments=len(moments),
+                moments=moments,
                 what=worst.what,
                 most_s=worst.after - worst.at,
             ),
@@ -184,12 +187,14 @@ _MINUTE_S = 60.0
 
 def _outside(data: RunData) -> bool:
     """Whether a request began a minute before its session, or after its end."""
-    for row in (it.row for it in data.requests if it.row.session_id in data.sessions):
-        session = data.sessions[row.session_id]
-        ended = row.started_at if session.ended_at is None else session.ended_at
-        out = max(session.started_at - row.started_at, row.started_at - ended)
-        if out > _MINUTE_S and ended >= session.started_at:
-            return True
+    for (session_id,), requests in data.requests.groups("session_id"):
+        if (session := data.sessions.get(session_id)) is None:
+            continue
+        for (started_at,) in requests.values("started_at"):
+            ended = started_at if session.ended_at is None else session.ended_at
+            out = max(session.started_at - started_at, started_at - ended)
+            if out > _MINUTE_S and ended >= session.started_at:
+                return True
     return False
 
 
@@ -215,23 +220,20 @@ def _chain(data: RunData) -> Iterator[_Moment]:
 
     Sessions of a simulated run are not compared: each start of it begins at the same virtual time.
     """
-    requests: dict[str, list[RequestData]] = {}
-    for request in data.requests:
-        if request.row.session_id in data.sessions:
-            requests.setdefault(request.row.session_id, []).append(request)
+    requests = {session_id: mine for (session_id,), mine in data.requests.groups("session_id")}
     before: float | None = None
     for session in data.sessions.values():
         if before is not None and not data.simulated:
-            yield _Moment("times-overlap.session", session, session.started_at, before)
+            yield _Moment("times-overlap.session", session.arm_id, session.block, session.started_at, before)
         ready = after = session.started_at + (1 - _SLEW) * (session.ready_ms + session.warmup_ms) / 1000
         at_once = session.id in data.load_cells
-        for request in requests.get(session.id, ()):
-            row = request.row
-            yield _Moment("times-overlap.request", row, row.started_at, ready if at_once else after)
-            ended = row.started_at + (1 - _SLEW) * (row.wall_ms or 0.0) / 1000
+        mine = requests.get(session.id, data.requests[:0])
+        for arm_id, block, prompt_id, at, ms in mine.values("arm_id", "block", "prompt_id", "started_at", "wall_ms"):
+            yield _Moment("times-overlap.request", arm_id, block, at, ready if at_once else after, prompt_id)
+            ended = at + (1 - _SLEW) * (ms or 0.0) / 1000
             after = max(after, ended) if at_once else ended
         if session.ended_at is not None:
-            yield _Moment("times-overlap.session_end", session, session.ended_at, after)
+            yield _Moment("times-overlap.session_end", session.arm_id, session.block, session.ended_at, after)
         before = after if session.ended_at is None else session.ended_at
 
 

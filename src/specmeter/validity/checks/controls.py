@@ -45,7 +45,7 @@ def _synthetic_control(data: RunData, check: str, rate: float) -> Findings:
     if not arms:
         yield not_applicable(None, _NONE)
     for arm in arms:
-        counts = [(it.row.draft_n or 0, it.row.draft_n_accepted or 0) for it in data.by_arm[arm.id]]
+        counts = [(made or 0, taken or 0) for made, taken in data.by_arm[arm.id].values("draft_n", "draft_n_accepted")]
         drafted, accepted = sum(made for made, _ in counts), sum(taken for _, taken in counts)
         wrong = sum(taken != rate * made for made, taken in counts)
         if wrong:

@@ -5,22 +5,22 @@ A busy machine is of influence only on those that compare two clocks.
 
 from __future__ import annotations
 
-from statistics import median, median_low
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterator
+from statistics import median_low
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from specmeter.messages import Message
 from specmeter.record import Arm, Finding, Severity
 from specmeter.record.verdict import Findings
 from specmeter.validity.checks.check import SHARED, Check, answered, not_applicable, not_checkable, of_arm, of_request
-from specmeter.validity.checks.law import Law
+from specmeter.validity.checks.law import Gap, Law
 from specmeter.validity.checks.load import cells_conserve
 from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.requests import Requests
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.checks.sessions import used_sessions
-
-if TYPE_CHECKING:
-    pass
-
 
 SAME_RATE = 0.002
 """Printed rates are rounded, and so may the times be that they are compared with."""
@@ -50,36 +50,35 @@ def conservation(data: RunData) -> Findings:
             continue
         law = Law(arm, used_sessions(data, requests), requests)
         uncounted = 0
-        for request in requests:
-            gap = law.gap(request)
+        for place, gap in enumerate(law.gaps(requests)):
             if gap is None:
                 uncounted += 1
-            elif gap[0] > 0 or gap[1] < -law.idle_forwards(request):
-                yield _does_not_close(request, law, gap)
+            elif gap.least > 0 or gap.most < -gap.idle:
+                yield _does_not_close(requests[place], law, gap)
         if uncounted:
             yield not_checkable(arm.id, Message("unchecked.no_forwards", uncounted=uncounted, requests=len(requests)))
 
 
-def _does_not_close(request: RequestData, law: Law, gap: tuple[int, int]) -> Finding:
+def _does_not_close(request: RequestData, law: Law, gap: Gap) -> Finding:
     row = request.row
     decoded, accepted = (row.predicted_n or 1) - 1, row.draft_n_accepted or 0
     forwards = round(request.decodes or 0)
-    fewest, most = law.prompt_forwards(request)
+    fewest, most = law.prompt_forwards(row.session_id, row.prompt_n or 0)
     return of_request(
         "invalid",
         request,
         Message(
-            "conservation.extra" if gap[0] > 0 else "conservation.idle",
-            at_least=gap[0] if gap[0] > 0 else -gap[1],
+            "conservation.extra" if gap.least > 0 else "conservation.idle",
+            at_least=gap.least if gap.least > 0 else -gap.most,
             decoded=decoded,
             accepted=accepted,
             forwards=forwards,
             prompt_forwards=fewest if fewest == most else Message("check.range", low=fewest, high=most),
         ),
-        Message("conservation.fix_extra" if gap[0] > 0 else "conservation.fix_idle"),
+        Message("conservation.fix_extra" if gap.least > 0 else "conservation.fix_idle"),
         prompt_forwards=fewest,
         prompt_forwards_at_most=most,
-        unexplained=gap[0] if gap[0] > 0 else gap[1],
+        unexplained=gap.least if gap.least > 0 else gap.most,
     )
 
 
@@ -93,9 +92,10 @@ def counters_absurd(data: RunData) -> Findings:
     limit = data.experiment.generation.max_tokens
     limits = {name: prompt.max_tokens for name, prompt in data.prompts.items() if prompt.max_tokens is not None}
     for arm, requests in answered(data):
-        for request in requests:
-            what = _absurd(arm, request, limits.get(request.row.prompt_id, limit))
+        for place, counts in enumerate(requests.values("prompt_id", *_COUNTS, *_TIMES)):
+            what = _absurd(arm, counts[1:], limits.get(counts[0], limit))
             if what is not None:
+                request = requests[place]
                 row = request.row
                 yield of_request(
                     "invalid",
@@ -110,10 +110,12 @@ def counters_absurd(data: RunData) -> Findings:
                 )
 
 
-def _absurd(arm: Arm, request: RequestData, limit: int) -> Message | None:
-    row = request.row
-    drafted, accepted, predicted = row.draft_n or 0, row.draft_n_accepted or 0, row.predicted_n or 0
-    spent, wall = (row.prompt_ms or 0.0) + (row.predicted_ms or 0.0), row.wall_ms or 0.0
+_COUNTS, _TIMES = ("draft_n", "draft_n_accepted", "predicted_n"), ("prompt_ms", "predicted_ms", "wall_ms")
+
+
+def _absurd(arm: Arm, counts: tuple[Any, ...], limit: int) -> Message | None:
+    drafted, accepted, predicted, prompt_ms, predicted_ms, wall = (it or 0 for it in counts)
+    spent: float = prompt_ms + predicted_ms
     if accepted > drafted:
         return Message("counters-absurd.accepted", draft_n_accepted=accepted, draft_n=drafted)
     if accepted and accepted >= predicted:
@@ -139,18 +141,14 @@ def window_mismatch(data: RunData) -> Findings:
     from rounding.
     Otherwise: an engine that never prints either uses its own window, and its counts and times may be right: suspect.
     """
-    usual = any(_window(request) is not None for requests in data.by_arm.values() for request in requests)
+    usual = any(it.window is not None for requests in data.by_arm.values() for it in _rates(requests))
     for arm, requests in answered(data):
         older = looked = 0
-        for request in requests:
-            said, rate = request.printed_rate, _rate(request)
-            if said is None or rate is None:
-                continue
+        for it in _rates(requests):
             looked += 1
-            window = _window(request)
-            if window is None:
-                yield _other_window(request, said, rate, "invalid" if usual else "suspect")
-            older += window == "older"
+            if it.window is None:
+                yield _other_window(requests[it.place], it, "invalid" if usual else "suspect")
+            older += it.window == "older"
         if not looked:
             yield not_applicable(arm.id, Message("unchecked.no_printed_rate"))
         elif older:
@@ -159,35 +157,40 @@ def window_mismatch(data: RunData) -> Findings:
             )
 
 
-def _rate(request: RequestData) -> float | None:
-    """Tokens after the first per second of decoding; None where nothing was decoded."""
-    decoded, ms = (request.row.predicted_n or 0) - 1, request.row.predicted_ms
-    return 1000 * decoded / ms if decoded > 0 and ms else None
+class _Rates(NamedTuple):
+    """The decode rate that the engine printed of a request, beside that of its count and time."""
+
+    place: int
+    said: float
+    computed: float
+    """Tokens after the first per second of decoding."""
+    window: Literal["usual", "older"] | None
+    """Which of the two windows the engine's own rate is over; None for neither."""
 
 
-def _window(request: RequestData) -> Literal["usual", "older"] | None:
-    """Which of the two windows the engine's own rate is over; None for neither, and where it prints none."""
-    said, rate = request.printed_rate, _rate(request)
-    if said is None or rate is None:
-        return None
-    decoded = (request.row.predicted_n or 0) - 1
-    off, off_older = abs(said - rate), abs(said - rate * (decoded + 1) / decoded)
-    if min(off, off_older) > SAME_RATE * rate:
-        return None
-    return "older" if off_older < off and off > 1e-5 * rate else "usual"
+def _rates(requests: Requests) -> Iterator[_Rates]:
+    """Of those that decoded anything and have a printed rate."""
+    for place, (said, predicted_n, ms) in enumerate(requests.values("printed_rate", "predicted_n", "predicted_ms")):
+        decoded = (predicted_n or 0) - 1
+        if said is None or decoded <= 0 or not ms:
+            continue
+        rate = 1000 * decoded / ms
+        off, off_older = abs(said - rate), abs(said - rate * (decoded + 1) / decoded)
+        window = "older" if off_older < off and off > 1e-5 * rate else "usual"
+        yield _Rates(place, said, rate, None if min(off, off_older) > SAME_RATE * rate else window)
 
 
-def _other_window(request: RequestData, said: float, rate: float, severity: Severity) -> Finding:
+def _other_window(request: RequestData, rates: _Rates, severity: Severity) -> Finding:
     row = request.row
     return of_request(
         severity,
         request,
         Message(
             "window-mismatch.found",
-            printed_tok_s=said,
+            printed_tok_s=rates.said,
             predicted_n=row.predicted_n,
             predicted_ms=row.predicted_ms,
-            computed_tok_s=rate,
+            computed_tok_s=rates.computed,
         ),
     )
 
@@ -205,26 +208,24 @@ def clock_differs(data: RunData) -> Findings:
     Otherwise: a client without CPU time, or other clients of the server, look the same: suspect at most.
     """
     for arm, requests in answered(data):
-        rows = [request.row for request in requests if (request.row.predicted_n or 0) > 1]
-        if not rows:
+        decoded = requests.at(requests.whole("predicted_n") > 1)
+        if not decoded:
             yield not_applicable(arm.id, Message("unchecked.nothing_decoded"))
             continue
-        times = [(row.wall_ms, row.ttft_ms, row.prompt_ms or 0.0, row.predicted_ms) for row in rows]
-        streamed = all(first is not None for _, first, _, _ in times)
+        streamed = not np.isnan(decoded.number("ttft_ms")).any()
         if arm.load is not None and not streamed:
             yield not_applicable(arm.id, SHARED)
             continue
-        known = [
-            (ms, wall - ms - (first if streamed and first is not None else prompt))
-            for wall, first, prompt, ms in times
-            if wall is not None and ms is not None
-        ]
-        if not known:
+        wall, ms = decoded.number("wall_ms"), decoded.number("predicted_ms")
+        before = decoded.number("ttft_ms") if streamed else np.nan_to_num(decoded.number("prompt_ms"))
+        known = ~np.isnan(wall) & ~np.isnan(ms)
+        compared, left = int(known.sum()), (wall - ms - before)[known]
+        if not compared:
             yield not_checkable(arm.id, Message("unchecked.no_times"))
             continue
-        usual, left_out = median(ms for ms, _ in known), median_low([left for _, left in known])
+        usual, left_out = float(np.median(ms[known])), median_low(left.tolist())
         if left_out > SLACK_MS + OWN_WORK * usual:
-            single, sure = len(known) == 1, streamed and len(known) > 1 and left_out > LUMP_MS
+            single, sure = compared == 1, streamed and compared > 1 and left_out > LUMP_MS
             if not streamed:
                 fix = Message("clock-differs.fix_unstreamed")
             elif not sure:
@@ -238,7 +239,7 @@ def clock_differs(data: RunData) -> Findings:
                     "clock-differs.once" if single else "clock-differs.found", predicted_ms=usual, left_out_ms=left_out
                 ),
                 fix,
-                requests=len(known),
+                requests=compared,
                 streamed=streamed,
             )
 

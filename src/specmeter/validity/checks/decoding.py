@@ -16,7 +16,7 @@ from specmeter.validity.checks.full_acceptance import (
     forwards_after_prompt,
 )
 from specmeter.validity.checks.law import LONGEST_DRAFT, Law, longest_draft
-from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.requests import Requests
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.checks.sessions import first_line, logs_of, used_sessions
 
@@ -60,10 +60,10 @@ def target_decode_failed(data: RunData) -> Findings:
             yield from _failures_by_counters(data, arm, requests, logs.missing)
 
 
-def _failures_by_counters(data: RunData, arm: Arm, requests: Sequence[RequestData], missing: int) -> Findings:
+def _failures_by_counters(data: RunData, arm: Arm, requests: Requests, missing: int) -> Findings:
     law = Law(arm, used_sessions(data, requests), requests)
-    gaps = [law.gap(request) for request in requests]
-    missed = [gap[0] for gap in gaps if gap is not None and gap[0] > 0]
+    gaps = list(law.gaps(requests))
+    missed = [gap.least for gap in gaps if gap is not None and gap.least > 0]
     if missed:
         yield of_arm(
             "invalid",
@@ -125,7 +125,7 @@ def speculation_not_active(data: RunData) -> Findings:
         sessions = used_sessions(data, requests)
         off = sum(session.speculating is False for session in sessions)
         refused = logs_of(data, requests).all("speculation_refused")
-        drafted = sum(request.row.draft_n or 0 for request in requests)
+        drafted = requests.total("draft_n")
         untold = any(session.speculating is None for session in sessions) or not sessions
         if off or (refused and not drafted):
             yield _not_active(arm, off, len(sessions), drafted, first_line(refused))
@@ -176,7 +176,7 @@ def drafter_idle(data: RunData) -> Findings:
             if requests:
                 yield not_applicable(arm.id, _PLAIN if not arm.speculates else _AS_FOUND)
             continue
-        drafted = sum(request.row.draft_n or 0 for request in requests)
+        drafted = requests.total("draft_n")
         limits = _limits(data, arm, drafted)
         for limit in limits:
             yield of_arm("suspect", arm.id, limit.told, limit.fix, method=limit.method, never_drafts=limit.never)
@@ -184,8 +184,8 @@ def drafter_idle(data: RunData) -> Findings:
             yield from _idle(arm, requests, drafted)
 
 
-def _idle(arm: Arm, requests: Sequence[RequestData], drafted: int) -> Findings:
-    generated = sum(request.row.predicted_n or 0 for request in requests)
+def _idle(arm: Arm, requests: Requests, drafted: int) -> Findings:
+    generated = requests.total("predicted_n")
     if not generated:
         yield not_applicable(arm.id, Message("unchecked.nothing_decoded"))
     elif drafted < IDLE_SHARE * generated:
@@ -246,7 +246,7 @@ def replay_livelock(data: RunData) -> Findings:
         if not arm.speculates:
             yield not_applicable(arm.id, _PLAIN)
             continue
-        stuck = [request for request in requests if request.restores_at_one_place > 1]
+        stuck = requests.at(requests.number("restores_at_one_place") > 1)
         longest = _longest_drafts(arm, used_sessions(data, requests))
         for request in stuck:
             yield of_request(
@@ -263,11 +263,11 @@ def _longest_drafts(arm: Arm, sessions: Sequence[Session]) -> int:
     return max((longest_draft(arm, session) for session in sessions), default=LONGEST_DRAFT)
 
 
-def _livelock_in_log(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> Findings:
+def _livelock_in_log(data: RunData, arm: Arm, requests: Requests) -> Findings:
     logs = logs_of(data, requests)
     worst = max((log for _, log in logs.read), key=lambda log: log.longest_replay, default=None)
     header = data.header(arm.target)
-    stepped = any(request.row.step_n for request in requests) or not any(request.row.draft_n for request in requests)
+    stepped = any(requests.different("step_n")) or not any(requests.different("draft_n"))
     if worst is not None and worst.longest_replay > 1:
         yield of_arm(
             "invalid" if worst.longest_replay > _longest_drafts(arm, used_sessions(data, requests)) else "suspect",
@@ -297,7 +297,7 @@ def checkpoint_cost(data: RunData) -> Findings:
         logs = logs_of(data, requests)
         created = [log.checkpoints_created for _, log in logs.read]
         in_log = sum(log.checkpoints_restored.count for _, log in logs.read)
-        restores = sum(request.restores for request in requests)
+        restores = requests.total("restores")
         header = data.header(arm.target)
         if restores or in_log or any(created):
             yield _cost(arm, requests, restores, in_log, sum(it.count for it in created), _size(created))
@@ -313,10 +313,8 @@ def _size(created: Sequence[object]) -> float | None:
     return sum(getattr(it, "size_bytes", 0) for it in created) / sized if sized else None
 
 
-def _cost(
-    arm: Arm, requests: Sequence[RequestData], restores: int, in_log: int, created: int, each: float | None
-) -> Finding:
-    forwards = sum(forwards_after_prompt(request) for request in requests)
+def _cost(arm: Arm, requests: Requests, restores: int, in_log: int, created: int, each: float | None) -> Finding:
+    forwards = sum(map(forwards_after_prompt, requests))
     share = restores / forwards
     return of_arm(
         "note",

@@ -24,7 +24,7 @@ from specmeter.validity.checks.check import (
     of_arm,
     of_run,
 )
-from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.requests import Requests
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.checks.sessions import (
     beside_baseline,
@@ -242,7 +242,7 @@ def server_shared(data: RunData) -> Findings:
         yield not_checkable(None, Message("unchecked.no_session"))
         return
     if data.experiment.design.reads_once:
-        kept = sum(bool(it.row.cache_n) for requests in data.by_arm.values() for it in requests)
+        kept = sum(int((requests.whole("cache_n") != 0).sum()) for requests in data.by_arm.values())
         read = Message("server-shared.read_once", requests=kept)
         yield of_run("note", read, Message("server-shared.read_once_fix"))
     for arm in data.arms.values():
@@ -262,9 +262,7 @@ def server_shared(data: RunData) -> Findings:
             yield of_arm("note", arm.id, Message("server-shared.remembers", method=method))
 
 
-def _shared(
-    data: RunData, arm: Arm, sessions: Sequence[Session], requests: Sequence[RequestData]
-) -> dict[str, Message]:
+def _shared(data: RunData, arm: Arm, sessions: Sequence[Session], requests: Requests) -> dict[str, Message]:
     """What was shared -> how it shows."""
     found: dict[str, Message] = {}
     slots = max(
@@ -272,7 +270,7 @@ def _shared(
     )
     if slots > 1 and arm.load is None:
         found["slots"] = Message("server-shared.slots", slots=slots)
-    cached = [it.row.cache_n for it in requests if it.row.cache_n]
+    cached = [count for (count,) in requests.values("cache_n") if count]
     if all(prompt.turn is not None for prompt in data.prompts.values()):
         pass  # a session is continued as it was served
     elif cached and not data.experiment.design.reads_once:
@@ -281,7 +279,9 @@ def _shared(
         )
     elif arm.engine.prompt_cache:
         found["cached"] = Message("server-shared.prompt_cache")
-    strangers = sum(_strange(data.sessions.get(it.row.session_id), it) for it in requests)
+    places, which = requests.distinct("session_id", "arm_id", "invocation", "block")
+    strange = [_strange(data.sessions.get(session_id), place) for session_id, *place in places]
+    strangers = int(np.array(strange)[which].sum())
     if strangers:
         found["sessions"] = Message("server-shared.strangers", requests=strangers)
     if "lookup" in data.traits.drafters(arm.methods):
@@ -289,11 +289,8 @@ def _shared(
     return found
 
 
-def _strange(session: Session | None, request: RequestData) -> bool:
-    if session is None:
-        return False
-    row = request.row
-    return (session.arm_id, session.invocation, session.block) != (row.arm_id, row.invocation, row.block)
+def _strange(session: Session | None, place: Sequence[str | int]) -> bool:
+    return session is not None and [session.arm_id, session.invocation, session.block] != place
 
 
 def _remembering(data: RunData, arm: Arm) -> str | None:
@@ -301,40 +298,38 @@ def _remembering(data: RunData, arm: Arm) -> str | None:
     return next((it for it in arm.methods if (method := data.traits.method(it)) is not None and method.remembers), None)
 
 
-def _shared_table(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> dict[str, Message]:
+def _shared_table(data: RunData, arm: Arm, requests: Requests) -> dict[str, Message]:
     if (method := _remembering(data, arm)) is not None:
         blocks: dict[str, set[BlockKey]] = {}
-        for row in (it.row for it in requests):
-            blocks.setdefault(server_of(data.sessions, row.session_id), set()).add((row.invocation, row.block))
+        for session_id, invocation, block in requests.distinct("session_id", "invocation", "block")[0]:
+            blocks.setdefault(server_of(data.sessions, session_id), set()).add((invocation, block))
         most = max(map(len, blocks.values()))
         return {"table": Message("server-shared.table", method=method, blocks=most)} if most > 1 else {}
     rise = _rise(requests, _places(data, requests)) if arm.load is None else None
     return {} if rise is None else {"rise": Message("server-shared.rise", rise=rise)}
 
 
-def _places(data: RunData, requests: Sequence[RequestData]) -> list[int]:
+def _places(data: RunData, requests: Requests) -> list[int]:
     """Of each request the number of requests that its server had answered before."""
     counts: dict[str, int] = {}
     places: list[int] = []
-    for request in requests:
-        server = server_of(data.sessions, request.row.session_id)
+    for (session_id,) in requests.values("session_id"):
+        server = server_of(data.sessions, session_id)
         place = counts.get(server, 0)
         counts[server] = place + 1
         places.append(place)
     return places
 
 
-def _rise(requests: Sequence[RequestData], places: Sequence[int]) -> float | None:
+def _rise(requests: Requests, places: Sequence[int]) -> float | None:
     """Rise of the share of accepted tokens over a session, prompts held fixed; None where there is none to speak of."""
-    rows = [it.row for it in requests]
-    numbers: dict[str, int] = {}
-    prompt = np.array([numbers.setdefault(row.prompt_id, len(numbers)) for row in rows])
-    share = np.array([(row.draft_n_accepted or 0) / max(1, (row.predicted_n or 0) - 1) for row in rows])
+    prompts, prompt = requests.distinct("prompt_id")
+    share = requests.whole("draft_n_accepted") / np.maximum(1, requests.whole("predicted_n") - 1)
     place = np.array(places, dtype=np.float64)
     per_prompt = np.bincount(prompt)
     share = share - (np.bincount(prompt, share) / per_prompt)[prompt]
     moved = place - (np.bincount(prompt, place) / per_prompt)[prompt]
-    spread, freedom = float(moved @ moved), len(rows) - len(numbers) - 1
+    spread, freedom = float(moved @ moved), len(requests) - len(prompts) - 1
     if spread == 0 or freedom < 5:
         return None
     slope = float(moved @ share) / spread

@@ -16,7 +16,6 @@ right every time is unlikely at most.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from specmeter.messages import Message
@@ -25,6 +24,7 @@ from specmeter.record.verdict import Findings
 from specmeter.validity.checks.check import answered, not_applicable, of_arm, of_request
 from specmeter.validity.checks.law import LONGEST_DRAFT, longest_draft
 from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.requests import Requests
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.checks.sessions import in_force, logs_of, used_sessions
 
@@ -55,17 +55,14 @@ def acceptance_by_construction(data: RunData) -> Findings:
     Otherwise: if drafts may end early, full acceptance over prompts of different speed is only suspect.
     """
     for arm, requests in answered(data):
-        drafted = sum(request.row.draft_n or 0 for request in requests)
+        drafted = requests.total("draft_n")
         if not drafted:
             yield not_applicable(arm.id, Message("unchecked.nothing_drafted"))
             continue
-        contradicted = False
-        for request in requests:
-            finding = _contradicted(request)
-            if finding is not None:
-                contradicted = True
-                yield finding
-        all_accepted = sum(request.row.draft_n_accepted or 0 for request in requests) == drafted
+        right, undone = requests.whole("draft_n"), requests.whole("restores") + requests.whole("partial")
+        contradicted = requests.at((right != 0) & (right == requests.whole("draft_n_accepted")) & (undone > 0))
+        yield from map(_contradicted, contradicted)
+        all_accepted = requests.total("draft_n_accepted") == drafted
         if all_accepted and not contradicted:
             yield from _by_arithmetic(data, arm, requests, drafted)
 
@@ -75,10 +72,8 @@ def forwards_after_prompt(request: RequestData) -> int:
     return max(1, (request.row.predicted_n or 1) - 1 - (request.row.draft_n_accepted or 0))
 
 
-def _contradicted(request: RequestData) -> Finding | None:
+def _contradicted(request: RequestData) -> Finding:
     row = request.row
-    if not row.draft_n or row.draft_n != row.draft_n_accepted or not (request.restores or request.partial):
-        return None
     return of_request(
         "invalid",
         request,
@@ -90,11 +85,11 @@ def _contradicted(request: RequestData) -> Finding | None:
     )
 
 
-def _by_arithmetic(data: RunData, arm: Arm, requests: Sequence[RequestData], drafted: int) -> Findings:
+def _by_arithmetic(data: RunData, arm: Arm, requests: Requests, drafted: int) -> Findings:
     logs = logs_of(data, requests)
     restored = sum(log.checkpoints_restored.count for _, log in logs.read)
     full = {session.id: _full_drafts(arm, session) for session in used_sessions(data, requests)}
-    if restored and not any(request.row.step_n for request in requests):
+    if restored and not any(requests.different("step_n")):
         # Where steps are recorded they tell which request it was; the log alone counts the warm-up too, so no more than
         # a suspicion follows from it.
         why = Message("acceptance-by-construction.log", restored=restored)
@@ -146,7 +141,7 @@ def _full_drafts(arm: Arm, session: Session) -> _Full | None:
 
 
 def _too_many_forwards(
-    arm: Arm, requests: Sequence[RequestData], full: dict[str, _Full | None], drafted: int, *, blind: bool
+    arm: Arm, requests: Requests, full: dict[str, _Full | None], drafted: int, *, blind: bool
 ) -> Findings:
     """Requests that drafted, and needed more forwards than full drafts leave room for.
 
@@ -187,7 +182,7 @@ def _too_many_forwards(
 # --- where drafts end early ------------------------------------------------------------------------------------------
 
 
-def _too_good(arm: Arm, requests: Sequence[RequestData], longest: int, drafted: int) -> Findings:
+def _too_good(arm: Arm, requests: Requests, longest: int, drafted: int) -> Findings:
     """A draft model that is unsure on one text and sure on another, and wrong on none.
 
     Greedy text repeats from block to block: only the first answer to each prompt is evidence. Short answers are none:

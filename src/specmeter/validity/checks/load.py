@@ -7,7 +7,7 @@ tested for the cell.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from specmeter.record import Arm, Load, LoadCell, Session
 from specmeter.record.verdict import Findings
 from specmeter.validity.checks.check import Check, not_applicable, not_checkable, of_arm, of_request
 from specmeter.validity.checks.law import SMALLEST_BATCH, longest_draft
-from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.requests import Requests
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.checks.sessions import first_line, logs_of, used_sessions
 
@@ -68,38 +68,34 @@ def _of_loads(check: Check) -> Check:
 # --- the conservation law, cell by cell ------------------------------------------------------------------------------
 
 
-def cells_conserve(data: RunData, arm: Arm, requests: Sequence[RequestData]) -> Findings:
+def cells_conserve(data: RunData, arm: Arm, requests: Requests) -> Findings:
     """Tokens of a cell = accepted + slot-forwards: each forward of a slot emits one token and the drafts it accepts,
     that of a prompt the first one. A prompt of several batches takes further ones."""
-    by_session: dict[str, list[RequestData]] = {}
-    for request in requests:
-        by_session.setdefault(request.row.session_id, []).append(request)
     sessions = {it.id: it for it in used_sessions(data, requests)}
-    failed = {it.row.session_id for it in data.requests if it.row.arm_id == arm.id and it.row.status != "ok"}
+    unanswered = data.requests.at(~data.requests.where("status", "ok") & data.requests.where("arm_id", arm.id))
+    failed, by_session = set(unanswered.different("session_id")), list(requests.groups("session_id"))
     uncounted = 0
-    for session_id, mine in by_session.items():
+    for (session_id,), mine in by_session:
         cell = data.load_cells.get(session_id)
         busy = None if cell is None or not cell.complete else cell.counters.get("n_busy_slots_total")
         if cell is None or busy is None or session_id in failed:
             uncounted += 1
         else:
             yield from _cell_closes(arm, cell, busy, mine, sessions.get(session_id))
-        for request in mine:
-            yield from _steps_close(arm, request, sessions.get(session_id))
+        yield from _steps_close(arm, mine, sessions.get(session_id))
     if uncounted:
         yield not_checkable(arm.id, Message("unchecked.cells_not_counted", uncounted=uncounted, cells=len(by_session)))
 
 
-def _cell_closes(
-    arm: Arm, cell: LoadCell, busy: float, mine: Sequence[RequestData], session: Session | None
-) -> Findings:
+def _cell_closes(arm: Arm, cell: LoadCell, busy: float, mine: Requests, session: Session | None) -> Findings:
     fillers = cell.fillers
-    tokens = sum(it.row.predicted_n or 0 for it in mine) + sum(it.predicted_n for it in fillers)
-    accepted = sum(it.row.draft_n_accepted or 0 for it in mine) + sum(it.draft_n_accepted for it in fillers)
+    tokens = mine.total("predicted_n") + sum(it.predicted_n for it in fillers)
+    accepted = mine.total("draft_n_accepted") + sum(it.draft_n_accepted for it in fillers)
     draft = longest_draft(arm, session) if arm.speculates else 0
     further = _further_forwards(cell, mine, draft, session)
-    restores = sum(it.restores for it in (*mine, *fillers))
-    cut_off = sum(draft for it in (*(it.row for it in mine), *fillers) if it.draft_n and it.stop_reason != "limit")
+    restores = mine.total("restores") + sum(it.restores for it in fillers)
+    ends = (*mine.values("draft_n", "stop_reason"), *((it.draft_n, it.stop_reason) for it in fillers))
+    cut_off = sum(draft for drafted, reason in ends if drafted and reason != "limit")
     slack = max(0.5, ROUNDED * (busy + tokens))
     gap = tokens - accepted - busy
     if -further - restores - cut_off - slack <= gap <= slack:
@@ -121,34 +117,35 @@ def _cell_closes(
     )
 
 
-def _steps_close(arm: Arm, request: RequestData, session: Session | None) -> Findings:
+def _steps_close(arm: Arm, mine: Requests, session: Session | None) -> Findings:
     """A request's own slot-forwards, where its steps are on record: each emits one token and the drafts it accepts.
 
     Forwards without a draft may be missing among them, since a server logs those that verify one.
     """
-    if request.steps is None or not request.row.predicted_n:
-        return
-    row, steps = request.row, request.steps.number
-    decoded, accepted = (row.predicted_n or 1) - 1, row.draft_n_accepted or 0
-    cut_off = longest_draft(arm, session) if row.draft_n and row.stop_reason != "limit" else 0
-    idle = steps + accepted - decoded - request.restores - cut_off
-    if idle > 0:
-        yield of_request(
-            "invalid",
-            request,
-            Message("conservation.steps", at_least=idle, decoded=decoded, accepted=accepted, steps=steps),
-            Message("conservation.fix_steps"),
-            unexplained=-idle,
-        )
+    counted = mine.whole("predicted_n")
+    emitted = mine.number("steps.number") + mine.whole("draft_n_accepted") - mine.whole("restores")
+    for request in mine.at((counted != 0) & (emitted > counted - 1)):
+        row, steps = request.row, request.steps.number if request.steps is not None else 0
+        decoded, accepted = (row.predicted_n or 1) - 1, row.draft_n_accepted or 0
+        cut_off = longest_draft(arm, session) if row.draft_n and row.stop_reason != "limit" else 0
+        idle = steps + accepted - decoded - request.restores - cut_off
+        if idle > 0:
+            yield of_request(
+                "invalid",
+                request,
+                Message("conservation.steps", at_least=idle, decoded=decoded, accepted=accepted, steps=steps),
+                Message("conservation.fix_steps"),
+                unexplained=-idle,
+            )
 
 
-def _further_forwards(cell: LoadCell, mine: Sequence[RequestData], draft: int, session: Session | None) -> int:
+def _further_forwards(cell: LoadCell, mine: Requests, draft: int, session: Session | None) -> int:
     """Most forwards that prompts may have taken beyond one each.
 
     A batch takes the prompts of several slots, and the steps of others. Only where all that can be in flight at once
     does not fit into it is a prompt cut, or made to wait by those before it.
     """
-    prompts = sorted([it.row.prompt_n or 0 for it in mine] + [it.prompt_n for it in cell.fillers], reverse=True)
+    prompts = sorted(mine.whole("prompt_n").tolist() + [it.prompt_n for it in cell.fillers], reverse=True)
     at_once = sum(prompts[: cell.slots]) + cell.slots * (1 + draft)
     batch = None if session is None else session.resolved.get("n_batch")
     batch = batch if isinstance(batch, int) and batch > 0 else SMALLEST_BATCH
@@ -390,8 +387,8 @@ def slot_without_drafts(data: RunData) -> Findings:
         drafters = data.traits.drafters(arm.methods)
         if not arm.speculates or not drafters or drafters & {"lookup", "unknown"} or arm.p_min or arm.policy:
             continue
-        long = [it for it in data.by_arm[arm.id] if (it.row.predicted_n or 0) >= _LONG_ENOUGH]
-        silent = [it for it in long if not it.row.draft_n]
+        long = data.by_arm[arm.id].at(data.by_arm[arm.id].whole("predicted_n") >= _LONG_ENOUGH)
+        silent = long.at(long.whole("draft_n") == 0)
         if silent and len(silent) < len(long):
             yield of_arm(
                 "invalid",
@@ -418,9 +415,10 @@ def prompt_remembered(data: RunData) -> Findings:
             )
 
 
-def _repeats(data: RunData, requests: Sequence[RequestData]) -> int:
+def _repeats(data: RunData, requests: Requests) -> int:
     """Requests whose prompt their session had met before, under whichever id."""
-    met = {(it.row.session_id, data.repeats.get(it.row.prompt_id, it.row.prompt_id)) for it in requests}
+    places = requests.distinct("session_id", "prompt_id")[0]
+    met = {(session_id, data.repeats.get(prompt_id, prompt_id)) for session_id, prompt_id in places}
     return len(requests) - len(met)
 
 
@@ -432,7 +430,7 @@ def context_short(data: RunData) -> Findings:
     """
     for arm, _, _ in _loaded(data):
         requests = data.by_arm[arm.id]
-        full = [it for it in requests if it.row.stop_reason == "context"]
+        full = requests.at(requests.where("stop_reason", "context"))
         if full:
             yield of_arm(
                 "suspect",

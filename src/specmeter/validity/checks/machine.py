@@ -83,7 +83,7 @@ def host_busy(data: RunData) -> Findings:
 
 def loads_by_arm(data: RunData) -> dict[str, list[Sample]]:
     """Samples by the arm whose request was running, or had just ended."""
-    rows = sorted((it.row.started_at, it.row.wall_ms or 0.0, it.row.arm_id) for it in data.requests)
+    rows = sorted((at, ms or 0.0, arm_id) for at, ms, arm_id in data.requests.values("started_at", "wall_ms", "arm_id"))
     starts = [start for start, _, _ in rows]
     found: dict[str, list[Sample]] = {}
     for load in data.telemetry:

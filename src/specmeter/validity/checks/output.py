@@ -14,7 +14,9 @@ from functools import cached_property
 from statistics import median
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from specmeter.analysis.divergences import alone, references
+import numpy as np
+
+from specmeter.analysis.divergences import References, alone
 from specmeter.messages import Message
 from specmeter.numbers.stats import t_interval
 from specmeter.record import Arm, Finding, Margin
@@ -22,15 +24,14 @@ from specmeter.record.verdict import Findings
 from specmeter.store import RequestKey
 from specmeter.validity.checks.check import Check, answered, not_applicable, not_checkable, of_arm, of_request
 from specmeter.validity.checks.request_data import NGRAM, RequestData
+from specmeter.validity.checks.requests import Pairs, Requests
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.checks.sampled import LEVEL, sampled_distribution
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
-    Counts = NDArray[np.float64]
-    Pairs = list[tuple[Counts, Counts]]
+    Bools = NDArray[np.bool_]
 
 
 NEAR_TIE = 0.3
@@ -146,9 +147,7 @@ def output_differs(data: RunData) -> Findings:
     if data.experiment.generation.temperature > 0:
         yield not_applicable(None, _SAMPLED)
         return
-    answers, by_key = answers_of(data), data.by_key
-    pairs = references(data.arms, data.prompts.values(), by_key)
-    compared = Counter(key.arm_id for key, other in pairs if by_key[key].output and by_key[other].output)
+    answers, compared = answers_of(data), _compared(data)
     texts = {arm.id: _texts(data, arm, compared[arm.id], answers) for arm, _ in answered(data)}
     for arm_id, told in texts.items():
         if _lacks_control(told):
@@ -160,6 +159,20 @@ def output_differs(data: RunData) -> Findings:
             yield not_checkable(arm_id, Message("unchecked.no_prompt_twice") if plain else _NO_BASELINE)
         elif told.departures:
             yield from _different(told, texts.get(told.arm.baseline_id or ""))
+
+
+def _compared(data: RunData) -> Counter[str]:
+    """Arm -> its requests that have a reference, both with token ids."""
+    found, asked = Counter[str](), data.requests.at(data.requests.where("status", "ok"))
+    of = References(data.arms, data.prompts.values())
+    prompts, which = asked.distinct("prompt_id")
+    names = [of.named.get(prompt_id, prompt_id) for (prompt_id,) in prompts]
+    places = {name: place for place, name in enumerate(dict.fromkeys(names))}
+    # Prompt by prompt, since a dictionary of all requests would fill the memory.
+    for requests in asked.split(np.array([places[name] for name in names], dtype=np.int64)[which]):
+        keyed = {RequestKey(*key): bool(output) for *key, output in requests.values(*RequestKey._fields, "output")}
+        found.update(key.arm_id for key, other in of.pairs(keyed) if keyed[key] and keyed[other])
+    return found
 
 
 def _texts(data: RunData, arm: Arm, compared: int, answers: Answers) -> _Texts:
@@ -307,9 +320,9 @@ def output_degenerate(data: RunData) -> Findings:
     for arm, requests in answered(data):
         if arm.synthetic_rates:
             yield not_applicable(arm.id, _SYNTHETIC)
-        elif all(it.tokens == 0 for it in requests):
+        elif not any(lengths := requests.different("tokens")):
             yield not_checkable(arm.id, Message("unchecked.no_token_ids"))
-        elif max(it.tokens for it in requests) < 2 * NGRAM:
+        elif max(lengths) < 2 * NGRAM:
             yield not_applicable(arm.id, Message("unchecked.short_outputs", tokens=2 * NGRAM))
         elif arm.baseline_id is None:
             yield from _plain_loops(arm, requests)
@@ -328,17 +341,18 @@ def _usual_repetition(data: RunData) -> _Usual:
     most: dict[tuple[str, str], float] = {}
     for arm, requests in answered(data):
         if arm.baseline_id is None:
-            for it in requests:
-                place = (arm.id, it.row.prompt_id)
-                most[place] = max(most.get(place, 0.0), it.repeated)
+            for prompt_id, repeated in requests.values("prompt_id", "repeated"):
+                place = (arm.id, prompt_id)
+                most[place] = max(most.get(place, 0.0), repeated)
     return most
 
 
-def _loops(arm: Arm, pairs: Sequence[tuple[RequestData, RequestData]], answers: Answers, usual: _Usual) -> Findings:
+def _loops(arm: Arm, pairs: Pairs, answers: Answers, usual: _Usual) -> Findings:
     """A loop after a near tie is the target's own. Where the target was sure beyond all arithmetic, the arm's text is
     not the target's, and a loop cannot be an answer: false. Otherwise a loop is only strange, how often it may come."""
-    alone = [(it, base) for it, base in pairs if _worse(it, base, usual)]
-    plain_alone = sum(base.repeated > it.repeated + LOOPS for it, base in pairs)
+    own, plain = pairs.own.number("repeated"), pairs.base.number("repeated")
+    alone = pairs.at(_worse(arm, pairs, usual))
+    plain_alone = int((plain > own + LOOPS).sum())
     for it, base in alone:
         departure = _Departure(it.key, 0, answers.margins.get(it.key))
         tie = departure.gap is not None and departure.gap <= answers.near_tie(arm)
@@ -360,20 +374,26 @@ def _loops(arm: Arm, pairs: Sequence[tuple[RequestData, RequestData]], answers: 
         )
 
 
-def _worse(it: RequestData, base: RequestData, usual: _Usual) -> bool:
-    blank = it.tokens >= 2 * NGRAM and base.answered and not it.answered and not it.reasoned
-    return blank or it.repeated >= usual.get((base.row.arm_id, it.row.prompt_id), base.repeated) + LOOPS
+def _worse(arm: Arm, pairs: Pairs, usual: _Usual) -> Bools:
+    own, base = pairs.own, pairs.base
+    blank = (own.whole("tokens") >= 2 * NGRAM) & base.where("answered", True)
+    blank &= own.where("answered", False) & own.where("reasoned", False)
+    prompts, which = own.distinct("prompt_id")
+    known = np.array([usual.get((arm.baseline_id or "", prompt_id), np.nan) for (prompt_id,) in prompts])[which]
+    most = np.where(np.isnan(known), base.number("repeated"), known)
+    return blank | (own.number("repeated") >= most + LOOPS)
 
 
-def _plain_loops(arm: Arm, requests: Sequence[RequestData]) -> Findings:
-    looping = sum(it.repeated >= HALF_A_LOOP for it in requests)
+def _plain_loops(arm: Arm, requests: Requests) -> Findings:
+    repeated = requests.number("repeated")
+    looping = int((repeated >= HALF_A_LOOP).sum())
     if looping > len(requests) / 2:
         yield of_arm(
             "note",
             arm.id,
             Message("output-degenerate.plain", looping=looping, texts=len(requests)),
             Message("output-degenerate.fix_plain"),
-            median_repeated=median(it.repeated for it in requests),
+            median_repeated=float(np.median(repeated)),
         )
 
 
@@ -400,34 +420,30 @@ def length_mismatch(data: RunData) -> Findings:
         if not pairs:
             yield not_checkable(arm.id, _NO_BASELINE)
             continue
-        chance = generation.temperature > 0 or (by_themselves and not any(it.tokens for it, _ in pairs))
-        differ = [(it, base) for it, base in pairs if _end(it) != _end(base)]
+        chance = generation.temperature > 0 or (by_themselves and not any(pairs.own.different("tokens")))
+        ends = (it.values("predicted_n", "stop_reason") for it in (pairs.own, pairs.base))
+        differ = pairs.at([at for at, (one, other) in enumerate(zip(*ends, strict=True)) if one != other])
         if by_themselves:
-            differ = [(it, base) for it, base in differ if it.key not in data.left_at]
-        own, plain = (sum(pair[side].row.predicted_n or 0 for pair in pairs) for side in (0, 1))
+            keys = (RequestKey(*key) for key in differ.own.values(*RequestKey._fields))
+            differ = differ.at([at for at, key in enumerate(keys) if key not in data.left_at])
+        own, plain = pairs.own.total("predicted_n"), pairs.base.total("predicted_n")
         if (abs(own - plain) > SAME_LENGTH * plain and _beyond_chance(pairs)) if chance else differ:
             yield _lengths(arm, pairs, differ, own, plain)
 
 
-def _beyond_chance(pairs: Sequence[tuple[RequestData, RequestData]]) -> bool:
+def _beyond_chance(pairs: Pairs) -> bool:
     """Whether the lengths of two samples differ by more than the draws explain."""
-    import numpy as np
-
-    more = np.array([(it.row.predicted_n or 0) - (base.row.predicted_n or 0) for it, base in pairs], dtype=np.float64)
+    more = (pairs.own.whole("predicted_n") - pairs.base.whole("predicted_n")).astype(np.float64)
     if len(more) < 2:
         return False
     _, low, high = t_interval(more, 1 - LEVEL)
     return not low <= 0 <= high
 
 
-def _end(request: RequestData) -> tuple[int | None, str | None]:
-    return request.row.predicted_n, request.row.stop_reason
-
-
 def _lengths(
     arm: Arm,
-    pairs: Sequence[tuple[RequestData, RequestData]],
-    differ: Sequence[tuple[RequestData, RequestData]],
+    pairs: Pairs,
+    differ: Pairs,
     own: int,
     plain: int,
 ) -> Finding:
@@ -455,9 +471,9 @@ def thinking_truncated(data: RunData) -> Findings:
     """
     thinking = False
     for arm, requests in answered(data):
-        reasoned = [it for it in requests if it.reasoned]
+        reasoned = requests.at(requests.where("reasoned", True))
         thinking = thinking or bool(reasoned)
-        cut = [it for it in reasoned if not it.answered and it.row.stop_reason in ("limit", "context")]
+        cut = reasoned.at(reasoned.where("answered", False) & reasoned.where("stop_reason", "limit", "context"))
         if cut:
             yield of_arm(
                 "suspect",
@@ -480,10 +496,10 @@ def thinking_differs(data: RunData) -> Findings:
     Otherwise: a model may skip reasoning on an easy prompt, so it is reported only if no answer has any.
     """
     asked = {it.id: it.thinking for it in data.prompts.values() if it.thinking is not None}
+    thinking, not_thinking = ({name for name, it in asked.items() if it is wanted} for wanted in (True, False))
     for arm, requests in answered(data):
-        off = [it for it in requests if asked.get(it.row.prompt_id) is False]
-        on = [it for it in requests if asked.get(it.row.prompt_id)]
-        reasoned = [it for it in off if it.reasoned]
+        on, off = (requests.at(requests.where("prompt_id", *of)) for of in (thinking, not_thinking))
+        reasoned = off.at(off.where("reasoned", True))
         if reasoned:
             yield of_arm(
                 "suspect",
@@ -491,7 +507,7 @@ def thinking_differs(data: RunData) -> Findings:
                 Message("thinking-differs.off", reasoned=len(reasoned), requests=len(off)),
                 example_prompt=reasoned[0].row.prompt_id,
             )
-        if on and not any(it.reasoned for it in on):
+        if on and not on.where("reasoned", True).any():
             yield of_arm("suspect", arm.id, Message("thinking-differs.on", requests=len(on)))
     if not asked:
         yield not_applicable(None, Message("unchecked.thinking_not_set"))

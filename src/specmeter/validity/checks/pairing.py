@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from specmeter.engines.llama_cpp.spec import any_remote
@@ -10,7 +10,7 @@ from specmeter.messages import Message
 from specmeter.record import Arm, Condition, DeviceUse, DraftPair, Finding, Session, Unchecked
 from specmeter.record.verdict import Findings
 from specmeter.validity.checks.check import Check, answered, not_applicable, not_checkable, of_arm, of_run
-from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.requests import Requests
 from specmeter.validity.checks.run_data import RunData
 from specmeter.validity.checks.sessions import Logs, first_line, logs_of, used_sessions
 
@@ -37,7 +37,7 @@ def vocab_mismatch(data: RunData) -> Findings:
         pair = _pair(data, arm)
         logs = logs_of(data, data.by_arm[arm.id])
         refused = [] if pair is None else [it for it in pair.conditions if it.status == "refused"]
-        drafted = sum(request.row.draft_n or 0 for request in data.by_arm[arm.id])
+        drafted = data.by_arm[arm.id].total("draft_n")
         translated, mismatch = logs.all("tokens_translated"), logs.all("vocabulary_mismatch")
         if refused or translated or mismatch:
             said = first_line(translated) or first_line(mismatch)
@@ -155,7 +155,7 @@ def random_prompts(data: RunData) -> Findings:
     quoted: dict[str, int] = {}
     for arm, requests in answered(data):
         if arm.speculates and arm.role != "control" and not arm.synthetic_rates:
-            drafted = sum(request.row.draft_n or 0 for request in requests if request.row.prompt_id in random)
+            drafted = requests.at(requests.where("prompt_id", *random)).total("draft_n")
             if drafted:
                 quoted[arm.id] = drafted
     mixtures = [name for name in dict.fromkeys(arm.target for arm in data.arms.values()) if _has_experts(data, name)]
@@ -199,7 +199,8 @@ def prompt_differs(data: RunData) -> Findings:
         if not pairs:
             yield not_applicable(arm.id, Message("unchecked.no_output_of_baseline"))
             continue
-        differ = [(it, base) for it, base in pairs if _prompt(it) != _prompt(base)]
+        of_each = zip(_prompts(pairs.own), _prompts(pairs.base), strict=True)
+        differ = pairs.at([place for place, (own, plain) in enumerate(of_each) if own != plain])
         if differ:
             (it, base), count = differ[0], len(differ)
             yield of_arm(
@@ -209,17 +210,17 @@ def prompt_differs(data: RunData) -> Findings:
                     "prompt-differs.found",
                     differ=count,
                     compared=len(pairs),
-                    example_tokens=_prompt(it)[1],
-                    example_baseline_tokens=_prompt(base)[1],
+                    example_tokens=next(_prompts(differ.own))[1],
+                    example_baseline_tokens=next(_prompts(differ.base))[1],
                 ),
                 example_prompt=it.row.prompt_id,
                 same_text=it.row.prompt_sha256 == base.row.prompt_sha256,
             )
 
 
-def _prompt(request: RequestData) -> tuple[str, int]:
-    row = request.row
-    return row.prompt_sha256, (row.prompt_n or 0) + (row.cache_n or 0)
+def _prompts(requests: Requests) -> Iterator[tuple[str, int]]:
+    for sha256, prompt_n, cache_n in requests.values("prompt_sha256", "prompt_n", "cache_n"):
+        yield sha256, (prompt_n or 0) + (cache_n or 0)
 
 
 # --- machines --------------------------------------------------------------------------------------------------------
@@ -298,7 +299,7 @@ def _draft_place(arm: Arm, sessions: Sequence[Session], logs: Logs) -> Findings:
         yield _stayed(arm, sessions, here, "draft", arm.engine.draft_devices)
 
 
-def _silence(arm: Arm, requests: Sequence[RequestData]) -> Findings:
+def _silence(arm: Arm, requests: Requests) -> Findings:
     counted = [it for it in requests if it.row.draft_n and it.remote_bytes is not None]
     silent = [it for it in counted if (it.remote_bytes or 0) < _MIN_BYTES * (it.row.draft_n or 0)]
     if silent:

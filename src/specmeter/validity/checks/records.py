@@ -8,13 +8,15 @@ were written by one program from one answer, so they agree to the digit, or some
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from specmeter.messages import Message
 from specmeter.record import Session
 from specmeter.record.verdict import Findings
+from specmeter.store import RequestKey
 from specmeter.validity.checks.check import Check, answered, not_applicable, of_arm, of_request, of_run
 from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.requests import Requests
 from specmeter.validity.checks.run_data import Printed, RunData
 from specmeter.validity.checks.sessions import used_sessions
 
@@ -34,15 +36,15 @@ def records_differ(data: RunData) -> Findings:
             yield of_run("invalid", Message("records-differ.prompt", prompt=prompt.id))
     yield from _cells_differ(data)
     for _, requests in answered(data):
-        for request in requests:
-            if (problem := _problem(data, request)) is not None:
-                yield of_request("invalid", request, problem)
+        for place, message in _problems(data, requests):
+            yield of_request("invalid", requests[place], message)
 
 
 def _cells_differ(data: RunData) -> Findings:
     """Cells under load that are not what their requests say, and requests of which nothing says how they were sent."""
     sent = {it.figures.session_id: it.figures.requests + it.figures.failed for it in data.cells}
-    unsent = Counter(it.row.arm_id for it in data.requests if it.row.session_id in data.load_cells)
+    loaded = data.requests.at(data.requests.where("session_id", *data.load_cells))
+    unsent = Counter({arm_id: len(them) for (arm_id,), them in loaded.groups("arm_id")})
     for it in data.cells:
         unsent[it.figures.arm_id] -= sent[it.figures.session_id]
         if it.contradiction is not None:
@@ -55,40 +57,72 @@ def _cells_differ(data: RunData) -> Findings:
             yield of_arm("invalid", arm_id, what)
 
 
-def _problem(data: RunData, request: RequestData) -> Message | None:
-    row, arrivals, steps = request.row, request.arrivals, request.steps
-    prompt = data.prompts.get(row.prompt_id)
+def _problems(data: RunData, requests: Requests) -> Iterator[tuple[int, Message]]:
+    """(place of a request, the first thing that two of its records say otherwise)."""
+    places, which = requests.distinct("prompt_id", "prompt_sha256", "session_id")
+    elsewhere = [_of_place(data, *place) for place in places]
+    numbers: list[int] = which.tolist()
+    tried = requests.values(*RequestKey._fields, "attempt", "otherwise")
+    counted = requests.values("tokens", "predicted_n", "steps.number", "step_n", *_ARRIVALS, "ttft_ms")
+    for at, (number, (*key, attempt, otherwise), counts) in enumerate(zip(numbers, tried, counted, strict=True)):
+        problem = elsewhere[number] or _of_attempt(data, RequestKey(*key), attempt)
+        if problem is None and otherwise:
+            problem = Message("records-differ.printed", name=otherwise, value=getattr(requests[at].row, otherwise))
+        if problem := problem or _of_counts(*counts):
+            yield at, problem
+
+
+_ARRIVALS = ("arrivals.tokens", "arrivals.first_ms", "arrivals.in_order")
+
+
+def _of_place(data: RunData, prompt_id: str, sha256: str, session_id: str) -> Message | None:
+    prompt = data.prompts.get(prompt_id)
     if prompt is None:
         return Message("records-differ.no_prompt")
-    if prompt.sha256 != row.prompt_sha256:
+    if prompt.sha256 != sha256:
         return Message("records-differ.other_text")
-    if row.session_id not in data.sessions:
-        return Message("records-differ.no_session")
+    return Message("records-differ.no_session") if session_id not in data.sessions else None
+
+
+def _of_attempt(data: RunData, key: RequestKey, attempt: int) -> Message | None:
     # Where a block was measured again, its requests are asked again: each time counts its attempts from 1.
-    asked, anew = data.attempts.get(row.key, 1), row.key in data.replaced
-    if row.attempt > asked or (row.attempt < asked and not anew):
-        return Message("records-differ.attempt", attempt=row.attempt, asked=asked)
-    if request.otherwise:
-        name = request.otherwise
-        return Message("records-differ.printed", name=name, value=getattr(row, name))
-    if request.tokens and request.tokens != row.predicted_n:
-        return Message("records-differ.tokens", tokens=request.tokens, predicted_n=row.predicted_n)
-    if steps is not None and steps.number != row.step_n:
-        return Message("records-differ.steps", steps=steps.number, step_n=row.step_n)
+    asked, anew = data.attempts.get(key, 1), key in data.replaced
+    if attempt > asked or (attempt < asked and not anew):
+        return Message("records-differ.attempt", attempt=attempt, asked=asked)
+    return None
+
+
+def _of_counts(
+    tokens: int,
+    predicted_n: int | None,
+    steps: int | None,
+    step_n: int | None,
+    arrivals: int | None,
+    first_ms: float,
+    in_order: bool,
+    ttft_ms: float | None,
+) -> Message | None:
+    if tokens and tokens != predicted_n:
+        return Message("records-differ.tokens", tokens=tokens, predicted_n=predicted_n)
+    if steps is not None and steps != step_n:
+        return Message("records-differ.steps", steps=steps, step_n=step_n)
     if arrivals is None:
         return None
-    if steps is None and row.step_n:
-        return Message("records-differ.no_steps", step_n=row.step_n)
-    if arrivals.tokens != row.predicted_n:
-        return Message("records-differ.arrivals", arrivals=arrivals.tokens, predicted_n=row.predicted_n)
-    if not arrivals.in_order:
+    if steps is None and step_n:
+        return Message("records-differ.no_steps", step_n=step_n)
+    if arrivals != predicted_n:
+        return Message("records-differ.arrivals", arrivals=arrivals, predicted_n=predicted_n)
+    if not in_order:
         return Message("records-differ.disorder")
-    if row.ttft_ms is not None and abs(arrivals.first_ms - row.ttft_ms) > 1e-3:
-        return Message("records-differ.first_token", first_ms=arrivals.first_ms, ttft_ms=row.ttft_ms)
+    if ttft_ms is not None and abs(first_ms - ttft_ms) > 1e-3:
+        return Message("records-differ.first_token", first_ms=first_ms, ttft_ms=ttft_ms)
     return None
 
 
 # --- steps-differ ----------------------------------------------------------------------------------------------------
+
+
+_SUMS = ("steps.drafted", "steps.accepted", "draft_n", "draft_n_accepted")
 
 
 def steps_differ(data: RunData) -> Findings:
@@ -101,7 +135,7 @@ def steps_differ(data: RunData) -> Findings:
     Otherwise: lost or unknown log lines make correct counters suspect.
     """
     for arm, requests in answered(data):
-        if retold := [request for request in requests if request.retold]:
+        if retold := requests.at(requests.where("retold", True)):
             yield of_arm(
                 "suspect",
                 arm.id,
@@ -110,13 +144,14 @@ def steps_differ(data: RunData) -> Findings:
                 example_prompt=retold[0].row.prompt_id,
                 example_block=retold[0].row.block,
             )
-        known = [request for request in requests if request.steps is not None]
+        known = requests.at(~requests.where("steps.number", None))
         if not known:
             yield not_applicable(arm.id, Message("unchecked.no_steps"))
             continue
-        wrong = [request for request in known if _sums(request) != _counted(request)]
+        sums = known.values(*_SUMS)
+        wrong = known.at([at for at, (*mine, drafted, taken) in enumerate(sums) if mine != [drafted or 0, taken or 0]])
         if wrong:
-            (drafted, accepted), (counted, taken) = _sums(wrong[0]), _counted(wrong[0])
+            ((drafted, accepted, counted, taken),) = wrong[:1].values(*_SUMS)
             yield of_arm(
                 "suspect",
                 arm.id,
@@ -126,19 +161,11 @@ def steps_differ(data: RunData) -> Findings:
                     of=len(known),
                     drafted_in_steps=drafted,
                     accepted_in_steps=accepted,
-                    drafted=counted,
-                    accepted=taken,
+                    drafted=counted or 0,
+                    accepted=taken or 0,
                 ),
                 example_prompt=wrong[0].row.prompt_id,
             )
-
-
-def _sums(request: RequestData) -> tuple[int, int]:
-    return (request.steps.drafted, request.steps.accepted) if request.steps is not None else (0, 0)
-
-
-def _counted(request: RequestData) -> tuple[int, int]:
-    return request.row.draft_n or 0, request.row.draft_n_accepted or 0
 
 
 # --- log-differs -----------------------------------------------------------------------------------------------------
@@ -167,15 +194,11 @@ def log_differs(data: RunData) -> Findings:
                 Message("log-differs.fix_gone"),
                 log=silent[0].log_file,
             )
-        by_session: dict[str, list[RequestData]] = {}
-        for request in requests:
-            if data.printed.get(request.row.session_id):
-                by_session.setdefault(request.row.session_id, []).append(request)
-        looked = [it for mine in by_session.values() for it in mine]
+        looked = requests.at(requests.where("session_id", *(name for name, lines in data.printed.items() if lines)))
         if not looked:
             yield not_applicable(arm.id, Message("unchecked.no_times_in_log"))
             continue
-        unknown = [it for name, mine in by_session.items() for it in _unknown(mine, data.printed[name])]
+        unknown = [it for (name,), mine in looked.groups("session_id") for it in _unknown(mine, data.printed[name])]
         if unknown:
             row = unknown[0].row
             yield of_arm(
@@ -198,7 +221,7 @@ def _has_log(data: RunData, session: Session) -> bool:
     return session.id in data.logs and data.logs[session.id].lines > 0
 
 
-def _unknown(requests: Sequence[RequestData], printed: Sequence[Printed]) -> list[RequestData]:
+def _unknown(requests: Requests, printed: Sequence[Printed]) -> list[RequestData]:
     """Those that none of the lines is about that are near, and not about another one. Requests at once end in any
     order."""
     at, unknown, taken = 0, list[RequestData](), set[int]()

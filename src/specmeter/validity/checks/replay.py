@@ -96,10 +96,10 @@ def replay_differs(data: RunData) -> Findings:
     """
     replays = _Replays(data)
     plain = {
-        (arm.target, request.row.prompt_id, request.output)
+        (arm.target, prompt_id, output)
         for arm, requests in answered(data)
         if not arm.speculates
-        for request in requests
+        for prompt_id, output in requests.distinct("prompt_id", "output")[0]
     }
     for arm, requests in answered(data):
         reason = why_not(arm, traits=replays.traits, generation=replays.generation)

@@ -61,8 +61,7 @@ class Steps(NamedTuple):
 class RequestData:
     """One request that counts (no attempt that a retry replaced): its numbers, and what its bulk says in short.
 
-    It is never changed, and not frozen only because creating it would take three times as long, a hundred thousand
-    times.
+    It is never changed, and not frozen only because creating it would take three times as long.
     """
 
     row: RequestRow
@@ -90,10 +89,6 @@ class RequestData:
     """The most restores in a row without a token in between."""
     partial: int = 0
     """Steps that rejected drafted tokens, without a restore."""
-    steps: Steps | None = None
-    """What its steps add up to; None where none is on record."""
-    arrivals: Arrivals | None = None
-    """What its arrival times say; None where none is on record."""
     retold: bool = False
     """An earlier request has the same tokens and another text; only greedy requests are compared."""
     otherwise: str = ""
@@ -104,6 +99,10 @@ class RequestData:
     """The id of every generated token was sent."""
     histogram: bytes = b""
     """How many tokens fall into each of the `BUCKETS`, 255 at most; only of sampled texts."""
+    steps: Steps | None = None
+    """What its steps add up to; None where none is on record."""
+    arrivals: Arrivals | None = None
+    """What its arrival times say; None where none is on record."""
 
     @property
     def key(self) -> RequestKey:
@@ -131,7 +130,7 @@ def read_requests(
     """Steps repeat, too; equal ones are kept once."""
     query = f"SELECT {REQUEST_COLUMNS}, zlib_json FROM request LEFT JOIN reply ON request_id = id"
     for *values, bulk in run.raw(f"{query} WHERE superseded = 0 ORDER BY id"):
-        row = run.row(values)
+        row = RequestRow._make(values)
         if bulk is None:
             yield RequestData(row)
             continue

@@ -9,6 +9,8 @@ from pathlib import Path
 from sys import intern
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from specmeter import __version__
 from specmeter.analysis.consumption import Energies, energies_of
 from specmeter.analysis.divergences import find_divergences
@@ -42,11 +44,13 @@ from specmeter.record import (
     StepProbe,
 )
 from specmeter.store import RequestKey
-from specmeter.validity.checks.request_data import RequestData, read_requests
+from specmeter.store.database import unreadable
+from specmeter.validity.checks.request_data import read_requests
+from specmeter.validity.checks.requests import Pairs, Requests, in_columns
 
 if TYPE_CHECKING:
     from specmeter.analysis.load.figures import MeasuredCell
-    from specmeter.store import RequestRow, RunReader
+    from specmeter.store import RunReader
 
 T = TypeVar("T")
 
@@ -95,7 +99,7 @@ class RunData:
     """Session id -> what its log says; sessions without a readable log are missing."""
     printed: Mapping[str, Sequence[Printed]] = field(default_factory=dict[str, Sequence[Printed]])
     """Session id -> times and counts that the engine printed for each request, warm-ups included."""
-    requests: Sequence[RequestData] = ()
+    requests: Requests = field(default_factory=lambda: in_columns(()))
     """In the order of measurement; failed ones included."""
     load_cells: Mapping[str, LoadCell] = field(default_factory=dict[str, LoadCell])
     """Session id -> its cell under load, those that were broken off included."""
@@ -165,13 +169,13 @@ class RunData:
             name: _divided(getattr(self, name).items(), lambda it: of_session.get(it[0]))
             for name in ("sessions", "logs", "printed", "load_cells", "late_before")
         }
-        requests = _divided(self.requests, lambda it: of.get(it.row.invocation))
         plan = _divided(self.plan.items(), lambda it: of.get(it[0][0]))
         samples = _divided(self.telemetry, lambda it: None if it.invocation is None else of.get(it.invocation))
         aside = _divided(self.disturbances, lambda it: of.get(it.invocation))
         replaced = _divided(self.replaced.items(), lambda it: of.get(it[0].invocation))
         for device, hosts in devices.items():
             changes: dict[str, Any] = {name: dict(them.pop(device, ())) for name, them in by_session.items()}
+            own = [it for it in of if of[it] == device]
             if device != first:
                 changes |= {"predictions": (), "step_probes": ()}
             yield (
@@ -179,7 +183,7 @@ class RunData:
                 replace(
                     self,
                     hosts=tuple(hosts),
-                    requests=tuple(requests.pop(device, ())),
+                    requests=self.requests.at(self.requests.where("invocation", *own)),
                     telemetry=samples.get(device, []),
                     plan=dict(plan.pop(device, ())),
                     disturbances=aside.get(device, []),
@@ -189,35 +193,18 @@ class RunData:
             )
 
     @cached_property
-    def by_arm(self) -> dict[str, list[RequestData]]:
+    def by_arm(self) -> dict[str, Requests]:
         """Arm id -> its requests that were answered, in the order of measurement; every arm has an entry."""
-        found: dict[str, list[RequestData]] = {arm_id: [] for arm_id in self.arms}
-        for request in self.requests:
-            if request.row.status == "ok" and request.row.arm_id in found:
-                found[request.row.arm_id].append(request)
-        return found
+        answered = self.requests.at(self.requests.where("status", "ok"))
+        return {arm_id: answered.at(answered.where("arm_id", arm_id)) for arm_id in self.arms}
 
     @cached_property
-    def by_key(self) -> dict[RequestKey, RequestData]:
-        """Answered requests by (invocation, block, arm id, prompt id)."""
-        return {request.key: request for requests in self.by_arm.values() for request in requests}
-
-    @cached_property
-    def beside_baseline(self) -> dict[str, list[tuple[RequestData, RequestData]]]:
-        """Arm id -> (request, that of its baseline for the same prompt in the same block) for its answered requests
-        that have one; every arm has an entry."""
-        found: dict[str, list[tuple[RequestData, RequestData]]] = {}
-        plain: dict[tuple[int, int, str], RequestData] = {}
-        of: str | None = None
-        for arm in sorted(self.arms.values(), key=lambda arm: arm.baseline_id or ""):
-            if arm.baseline_id != of:
-                of = arm.baseline_id
-                rows = ((it, it.row) for it in self.by_arm.get(of or "", ()))
-                plain = {(row.invocation, row.block, row.prompt_id): it for it, row in rows}
-            asked = ((it, it.row) for it in self.by_arm[arm.id]) if plain else ()
-            both = ((it, plain.get((row.invocation, row.block, row.prompt_id))) for it, row in asked)
-            found[arm.id] = [(it, base) for it, base in both if base is not None]
-        return found
+    def beside_baseline(self) -> dict[str, Pairs]:
+        """Arm id -> its answered requests beside those of its baseline for the same prompt in the same block; those
+        that have none are left out, and every arm has an entry."""
+        place, nothing = ("invocation", "block", "prompt_id"), self.requests[:0]
+        baselines = {it.id: self.by_arm.get(it.baseline_id or "", nothing) for it in self.arms.values()}
+        return {arm_id: self.by_arm[arm_id].beside(base, *place) for arm_id, base in baselines.items()}
 
     @cached_property
     def repeats(self) -> dict[str, str]:
@@ -232,9 +219,8 @@ class RunData:
     def summary(self) -> RunSummary:
         """The estimates that the verdict is about."""
         timing_only = {name for name, model in self.models.items() if model.timing_only}
-        rows = (request.row for request in self.requests)
         return summarize(
-            rows,
+            self.requests.columns,
             tuple(self.arms.values()),
             timing_only=timing_only,
             planned=self.planned,
@@ -267,7 +253,10 @@ def read_run_data(run: RunReader, compared: Mapping[str, Arm] | None = None) -> 
     arms = compared or {arm.id: arm for arm in run.arms()}
     greedy = experiment.generation.temperature == 0
     texts: dict[bytes, tuple[int, ...]] = {}
-    requests = tuple(read_requests(run, arms, texts, count_tokens=not greedy))
+    try:
+        requests = in_columns(read_requests(run, arms, texts, count_tokens=not greedy))
+    except ValueError as error:
+        raise unreadable(run.path, "a row of the table request", error) from None
     printed: dict[str, Sequence[Printed]] = {}
     plan = (RequestKey(*key) for key in run.raw("SELECT invocation, block, arm_id, prompt_id FROM plan"))
     return RunData(
@@ -341,16 +330,15 @@ def _telemetry(run: RunReader) -> Iterator[Sample]:
         )
 
 
-def _left_at(run: RunReader, arms: Mapping[str, Arm], requests: Sequence[RequestData]) -> dict[RequestKey, int]:
+def _left_at(run: RunReader, arms: Mapping[str, Arm], requests: Requests) -> dict[RequestKey, int]:
     """Only prompts to which a target gave several answers are looked at: mostly there are none."""
     repeated = {prompt.id: first_id(prompt) for prompt in run.prompts() if prompt.of is not None}
-    targets = {arm.id: arm.target for arm in arms.values()}
-
-    def asked(row: RequestRow) -> tuple[str | None, str]:
-        return targets.get(row.arm_id), repeated.get(row.prompt_id, row.prompt_id)
-
-    answered = [it for it in requests if it.row.status == "ok"]
-    first: dict[tuple[str | None, str], bytes] = {}
-    several = {asked(it.row) for it in answered if first.setdefault(asked(it.row), it.output) != it.output}
-    texts = {it.key: it.output for it in answered if asked(it.row) in several} if several else {}
+    answered = requests.at(requests.where("status", "ok"))
+    told, which = answered.distinct("arm_id", "prompt_id", "output")
+    asked = [(arms[arm].target if arm in arms else None, repeated.get(prompt, prompt)) for arm, prompt, _ in told]
+    outputs: dict[tuple[str | None, str | None], set[bytes]] = {}
+    for of, (_, _, output) in zip(asked, told, strict=True):
+        outputs.setdefault(of, set()).add(output)
+    several = answered.at(np.array([len(outputs[of]) > 1 for of in asked], dtype=bool)[which])
+    texts = {RequestKey(*key): output for *key, output in several.values(*RequestKey._fields, "output")}
     return {it.key: it.position for it in find_divergences(run, arms, texts)}

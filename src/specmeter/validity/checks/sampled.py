@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from specmeter.messages import Message
 from specmeter.record.verdict import Findings
 from specmeter.validity.checks.check import answered, not_applicable, not_checkable, of_arm
-from specmeter.validity.checks.request_data import BUCKETS, RequestData
+from specmeter.validity.checks.request_data import BUCKETS
+from specmeter.validity.checks.requests import Requests
 from specmeter.validity.checks.run_data import RunData
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def sampled_distribution(data: RunData) -> Findings:
         elif arm.baseline_id is None:
             yield not_applicable(arm.id, Message("unchecked.is_baseline"))
         else:
-            plain = data.by_arm.get(arm.baseline_id, [])
+            plain = data.by_arm.get(arm.baseline_id, requests[:0])
             pairs = _pairs(requests, plain)
             reason = _too_little(pairs, plain)
             if reason is None:
@@ -78,7 +79,7 @@ def _other_distributions(comparable: dict[str, Pairs]) -> Findings:
             )
 
 
-def _pairs(requests: Sequence[RequestData], plain: Sequence[RequestData]) -> Pairs:
+def _pairs(requests: Requests, plain: Requests) -> Pairs:
     """Counts of tokens of arm and baseline for each prompt that both have answered at least twice."""
     own, others = _by_prompt(requests), _by_prompt(plain)
     both = [name for name in own if len(own[name]) >= 2 and len(others.get(name, ())) >= 2]
@@ -86,11 +87,11 @@ def _pairs(requests: Sequence[RequestData], plain: Sequence[RequestData]) -> Pai
     return [(_counts(own[name][:most]), _counts(others[name][:most])) for name in both]
 
 
-def _by_prompt(requests: Sequence[RequestData]) -> dict[str, list[bytes]]:
+def _by_prompt(requests: Requests) -> dict[str, list[bytes]]:
     found: dict[str, list[bytes]] = defaultdict(list)
-    for it in requests:
-        if it.histogram:
-            found[it.row.prompt_id].append(it.histogram)
+    for prompt_id, histogram in requests.values("prompt_id", "histogram"):
+        if histogram:
+            found[prompt_id].append(histogram)
     return found
 
 
@@ -100,17 +101,17 @@ def _counts(histograms: Sequence[bytes]) -> Counts:
     return np.frombuffer(b"".join(histograms), dtype=np.uint8).reshape(-1, BUCKETS).astype(np.float64)
 
 
-def _too_little(pairs: Pairs, plain: Sequence[RequestData]) -> Message | None:
+def _too_little(pairs: Pairs, plain: Requests) -> Message | None:
     """Why nothing can be said about the distribution; None when something can."""
     from specmeter.numbers.distributions import arrangements
 
-    if not any(it.histogram for it in plain):
+    if not any(plain.different("histogram")):
         return Message("unchecked.no_token_ids") if plain else Message("unchecked.baseline_no_answer")
     if arrangements((len(one), len(other)) for one, other in pairs) < MIN_ARRANGEMENTS:
         return Message("unchecked.few_outputs")
     texts: dict[str, set[bytes]] = defaultdict(set)
-    for it in plain:
-        texts[it.row.prompt_id].add(it.output)
+    for prompt_id, output in plain.distinct("prompt_id", "output")[0]:
+        texts[prompt_id].add(output)
     if all(len(different) == 1 for different in texts.values()):
         return Message("unchecked.same_outputs")
     return None

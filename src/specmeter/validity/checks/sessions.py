@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, cast
 
 from specmeter.analysis.requests import BlockKey
 from specmeter.engines.llama_cpp.log_signs import LogSigns, Sign
 from specmeter.record import Arm, EngineIdentity, Session
-from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.requests import Requests
 from specmeter.validity.checks.run_data import RunData
 
 
@@ -30,9 +30,9 @@ class Logs(NamedTuple):
         return Sign(sum(sign.count for sign in signs), tuple(line for sign in signs for line in sign.samples))
 
 
-def logs_of(data: RunData, requests: Iterable[RequestData]) -> Logs:
+def logs_of(data: RunData, requests: Requests) -> Logs:
     """Logs of the sessions that answered these requests; sessions that a retry replaced are not among them."""
-    ids = {request.row.session_id for request in requests}
+    ids = set(requests.different("session_id"))
     known = [data.sessions[name] for name in data.sessions if name in ids]
     read = tuple((session, data.logs[session.id]) for session in known if session.id in data.logs)
     return Logs(read, len(ids))
@@ -44,9 +44,9 @@ def server_of(sessions: Mapping[str, Session], session_id: str) -> str:
     return session_id if session is None or session.server is None else session.server
 
 
-def used_sessions(data: RunData, requests: Iterable[RequestData]) -> list[Session]:
+def used_sessions(data: RunData, requests: Requests) -> list[Session]:
     """Sessions that answered these requests, in the order of starting."""
-    ids = {request.row.session_id for request in requests}
+    ids = set(requests.different("session_id"))
     return [session for name, session in data.sessions.items() if name in ids]
 
 
@@ -58,7 +58,7 @@ def first_line(sign: Sign) -> str | None:
 def sessions_by_arm(data: RunData) -> dict[str, list[Session]]:
     """Arm id -> its sessions that answered something, in the order of starting; every arm has an entry."""
     found: dict[str, list[Session]] = {arm_id: [] for arm_id in data.arms}
-    answered = {arm_id: {it.row.session_id for it in requests} for arm_id, requests in data.by_arm.items()}
+    answered = {arm_id: set(requests.different("session_id")) for arm_id, requests in data.by_arm.items()}
     for session in data.sessions.values():
         if session.id in answered.get(session.arm_id, ()):
             found[session.arm_id].append(session)

@@ -9,15 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from specmeter.analysis.requests import BlockKey
 from specmeter.numbers.special import f_above
-from specmeter.store import RequestRow
-from specmeter.validity.checks.request_data import RequestData
+from specmeter.validity.checks.requests import Requests
 
 if TYPE_CHECKING:
     from specmeter.numbers.stats import Floats, Ints
@@ -40,22 +38,16 @@ class Speeds(NamedTuple):
         return dict(zip(self.cells, effects.tolist(), strict=True))
 
 
-_COLUMNS = itemgetter(
-    *(RequestRow._fields.index(name) for name in ("invocation", "block", "prompt_id", "predicted_n", "predicted_ms"))
-)
-
-
-def speeds_of(requests: Sequence[RequestData]) -> Speeds:
+def speeds_of(requests: Requests) -> Speeds:
     """Rates of requests that decoded anything, all of one arm."""
-    rows = [row for row in map(_COLUMNS, [it.row for it in requests]) if (row[3] or 0) > 1 and (row[4] or 0) > 0]
-    prompts = {prompt: place for place, prompt in enumerate(dict.fromkeys(row[2] for row in rows))}
-    cells = {cell: place for place, cell in enumerate(sorted({row[:2] for row in rows}))}
+    decoded = requests.at((requests.whole("predicted_n") > 1) & (np.nan_to_num(requests.number("predicted_ms")) > 0))
+    prompts, prompt = decoded.distinct("prompt_id")
+    found, cell = decoded.distinct("invocation", "block")
+    cells = {key: place for place, key in enumerate(sorted((invocation, block) for invocation, block in found))}
+    column = np.array([cells[invocation, block] for invocation, block in found], dtype=np.int64)[cell]
     logs = np.full((len(prompts), len(cells)), np.nan)
-    if rows:
-        tokens, ms = np.array([row[3:] for row in rows], dtype=np.float64).T
-        where = [prompts[row[2]] for row in rows], [cells[row[:2]] for row in rows]
-        logs[where] = np.log(1000 * (tokens - 1) / ms)
-    return Speeds(logs, tuple(prompts), tuple(cells))
+    logs[prompt, column] = np.log(1000 * (decoded.number("predicted_n") - 1) / decoded.number("predicted_ms"))
+    return Speeds(logs, tuple(name for (name,) in prompts), tuple(cells))
 
 
 # --- how much --------------------------------------------------------------------------------------------------------

@@ -25,7 +25,8 @@ def tool_calls_differ(data: RunData) -> Findings:
     for arm, _ in answered(data):
         if arm.baseline_id is None or arm.synthetic_rates:
             continue
-        pairs = [(it, base) for it, base in data.beside_baseline[arm.id] if it.calls or base.calls]
+        both = data.beside_baseline[arm.id]
+        pairs = both.at(~both.own.where("calls", ()) | ~both.base.where("calls", ()))
         if not pairs:
             yield (not_applicable if data.beside_baseline[arm.id] else not_checkable)(
                 arm.id, Message("unchecked.no_calls")
