@@ -13,14 +13,20 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from specmeter.experiments.cells import first_id
 from specmeter.experiments.names import id_without_load
 from specmeter.record import UNKNOWN_TOKEN, Arm, Prompt
 from specmeter.store import RequestKey
+from specmeter.store.columns import columns_of
+from specmeter.store.database import unreadable
 from specmeter.store.integrity import output_digest
 
 if TYPE_CHECKING:
+    from specmeter.numbers.stats import Ints
     from specmeter.store import RunReader
+    from specmeter.store.columns import RequestColumns
 
 
 _AT_ONCE = 500
@@ -45,13 +51,17 @@ class Divergence(NamedTuple):
         return UNKNOWN_TOKEN not in self.before
 
 
-def find_divergences(run: RunReader, arms: Mapping[str, Arm], texts: Mapping[RequestKey, bytes]) -> list[Divergence]:
-    """All differences among the answered requests `texts`, in their order; each different text is read once.
+def find_divergences(
+    run: RunReader, arms: Mapping[str, Arm], read: RequestColumns, answered: Ints | None = None
+) -> list[Divergence]:
+    """All differences among the `answered` requests (by default all), in their order; each different text is read once.
 
-    `texts` has the digest of each text's token ids, empty for a text without any.
+    The column `output` has the digest of each text's token ids, empty for a text without any.
     """
+    references = References(arms, run.prompts())
+    texts = _told_apart(arms, references, read, np.arange(len(read)) if answered is None else answered)
     pairs: dict[str, list[tuple[RequestKey, RequestKey]]] = defaultdict(list)
-    for key, reference in References(arms, run.prompts()).pairs(texts):
+    for key, reference in references.pairs(texts):
         if texts[key] != texts[reference]:
             pairs[key.prompt_id].append((key, reference))
     rows = _rows_of(run, {key for of_prompt in pairs.values() for pair in of_prompt for key in pair})
@@ -73,12 +83,31 @@ def _rows_of(run: RunReader, keys: Collection[RequestKey]) -> dict[RequestKey, i
     return {key: row_id for row_id, *values in rows if (key := RequestKey(*values)) in keys}
 
 
-def read_texts(run: RunReader) -> dict[RequestKey, bytes]:
+def _told_apart(
+    arms: Mapping[str, Arm], references: References, read: RequestColumns, answered: Ints
+) -> dict[RequestKey, bytes]:
+    """Texts of prompts to which a target gave several answers: mostly there are none."""
+    first, which = read.distinct(("arm_id", "prompt_id", "output"), answered)
+    asked: list[tuple[str | None, str | None]] = []
+    outputs: dict[tuple[str | None, str | None], set[bytes]] = defaultdict(set)
+    for arm_id, prompt_id, output in read.of(("arm_id", "prompt_id", "output"), first):
+        of = (arms[arm_id].target if arm_id in arms else None, references.named.get(prompt_id, prompt_id))
+        asked.append(of)
+        outputs[of].add(output)
+    several = answered[np.array([len(outputs[of]) > 1 for of in asked], dtype=bool)[which]]
+    return {RequestKey(*key): output for *key, output in read.of((*RequestKey._fields, "output"), several)}
+
+
+def read_texts(run: RunReader) -> RequestColumns:
     """Digests of all answered requests that count, in the order of measurement. Reads every reply."""
     query = "SELECT invocation, block, arm_id, prompt_id, zlib_json FROM request JOIN reply ON request_id = id"
     rows = run.raw(f"{query} WHERE superseded = 0 AND status = 'ok' ORDER BY id")
-    keyed = ((RequestKey(*key), bulk) for *key, bulk in rows)
-    return {key: output_digest(_token_ids(run, key, bulk)) for key, bulk in keyed}
+    names = (*RequestKey._fields, "output")
+    told = ((*key, output_digest(_token_ids(run, RequestKey(*key), bulk))) for *key, bulk in rows)
+    try:
+        return columns_of(told, names, names)
+    except ValueError as error:
+        raise unreadable(run.path, "a row of the table request", error) from None
 
 
 def first_divergence(one: Sequence[int], other: Sequence[int]) -> int | None:

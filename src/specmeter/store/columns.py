@@ -58,6 +58,9 @@ class RequestColumns:
     numbers: Mapping[str, NDArray[np.float64]]
     """Name of a column of times or other measures -> its numbers, NaN for None."""
 
+    def __len__(self) -> int:
+        return len(next(iter(self.codes.values())))
+
     def where(self, name: str, *wanted: object) -> NDArray[np.bool_]:
         """Requests with one of these values."""
         values = self.values[name]

@@ -165,4 +165,4 @@ class Pairs(Sequence[tuple[RequestData, RequestData]]):
 def in_columns(requests: Iterable[RequestData]) -> Requests:
     """All requests of a run. Raises `ValueError` for one that cannot have been stored so."""
     columns = columns_of(map(_flat, requests), _NAMES, _NAMES, _MEASURES)
-    return Requests(columns, np.arange(len(columns.numbers["started_at"])))
+    return Requests(columns, np.arange(len(columns)))

@@ -20,7 +20,6 @@ from specmeter.engines.llama_cpp.log_requests import Printed, PrintedRequests
 from specmeter.engines.llama_cpp.log_signs import LogSigns, scan
 from specmeter.engines.log_lines import stream_lines
 from specmeter.engines.registry import traits_on_record
-from specmeter.experiments.cells import first_id
 from specmeter.experiments.experiment import Experiment
 from specmeter.files import open_inside
 from specmeter.messages import Message
@@ -257,6 +256,7 @@ def read_run_data(run: RunReader, compared: Mapping[str, Arm] | None = None) -> 
         requests = in_columns(read_requests(run, arms, texts, count_tokens=not greedy))
     except ValueError as error:
         raise unreadable(run.path, "a row of the table request", error) from None
+    answered = np.flatnonzero(requests.where("status", "ok"))
     printed: dict[str, Sequence[Printed]] = {}
     plan = (RequestKey(*key) for key in run.raw("SELECT invocation, block, arm_id, prompt_id FROM plan"))
     return RunData(
@@ -284,7 +284,9 @@ def read_run_data(run: RunReader, compared: Mapping[str, Arm] | None = None) -> 
         attempts=run.asked(),
         energies=energies_of(run),
         margins=tuple(run.margins()),
-        left_at=_left_at(run, arms, requests) if greedy else {},
+        left_at={it.key: it.position for it in find_divergences(run, arms, requests.columns, answered)}
+        if greedy
+        else {},
         prompt_tokens={(it.target, it.prompt_id): it.token_ids for it in run.prompt_tokens()},
         profiles={key_of(profile): profile for profile in run.profiles()},
         step_probes=tuple(run.probes()),
@@ -328,17 +330,3 @@ def _telemetry(run: RunReader) -> Iterator[Sample]:
             gpu_throttle=tuple(reason for gpu in it.gpus for reason in gpu.throttle_reasons),
             invocation=it.invocation,
         )
-
-
-def _left_at(run: RunReader, arms: Mapping[str, Arm], requests: Requests) -> dict[RequestKey, int]:
-    """Only prompts to which a target gave several answers are looked at: mostly there are none."""
-    repeated = {prompt.id: first_id(prompt) for prompt in run.prompts() if prompt.of is not None}
-    answered = requests.at(requests.where("status", "ok"))
-    told, which = answered.distinct("arm_id", "prompt_id", "output")
-    asked = [(arms[arm].target if arm in arms else None, repeated.get(prompt, prompt)) for arm, prompt, _ in told]
-    outputs: dict[tuple[str | None, str | None], set[bytes]] = {}
-    for of, (_, _, output) in zip(asked, told, strict=True):
-        outputs.setdefault(of, set()).add(output)
-    several = answered.at(np.array([len(outputs[of]) > 1 for of in asked], dtype=bool)[which])
-    texts = {RequestKey(*key): output for *key, output in several.values(*RequestKey._fields, "output")}
-    return {it.key: it.position for it in find_divergences(run, arms, texts)}
