@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -125,22 +126,25 @@ def columns_of(
     type, as a flipped bit makes one, and for an infinite time."""
     rows = iter(rows)
     numbered = {name: _Numbers() for name in kept if name not in measures}
-    parts: dict[str, list[NDArray[Any]]] = {name: [np.zeros(0, np.uint8)] for name in kept}
+    # Arrays that grow in place: pieces that are joined at the end leave as much memory behind as they took.
+    read: dict[str, array[Any]] = {name: array("d" if name in measures else "B") for name in kept}
     while some := list(islice(rows, _AT_ONCE)):
         columns = dict(zip(names, zip(*some, strict=True), strict=True))
         for name in kept:
             if name in _KINDS:
                 _refuse_odd(name, columns[name])
             if name in measures:
-                parts[name].append(np.array(columns[name], dtype=np.float64))
+                read[name].frombytes(np.array(columns[name], dtype=np.float64).tobytes())
                 continue
             known = numbered[name]
             codes = np.fromiter(map(known.__getitem__, columns[name]), np.int64, len(some))
-            parts[name].append(codes.astype(np.min_scalar_type(len(known))))
+            if (size := np.min_scalar_type(len(known)).char) != read[name].typecode:
+                read[name] = array(size, read[name])
+            read[name].frombytes(codes.astype(size).tobytes())
     return RequestColumns(
-        codes={name: np.concatenate(parts.pop(name)) for name in numbered},
+        codes={name: np.asarray(read[name]) for name in numbered},
         values={name: list(known) for name, known in numbered.items()},
-        numbers={name: np.concatenate([*parts.pop(name), np.zeros(0)]) for name in kept if name in measures},
+        numbers={name: np.asarray(read[name]) for name in kept if name in measures},
     )
 
 

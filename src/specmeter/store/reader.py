@@ -523,7 +523,7 @@ class RunReader:
         """Rows of a SELECT, for hashing or scanning the run as it lies on disk."""
         return self._query(query)
 
-    def reply(self, bulk: bytes, key: RequestKey) -> dict[str, Any]:
+    def reply(self, bulk: bytes, key: RequestKey | RequestRow) -> dict[str, Any]:
         """What `raw` found as `zlib_json` of a request. Raises `StoreError`, naming it, where it cannot be read."""
         try:
             return reply_document(bulk)

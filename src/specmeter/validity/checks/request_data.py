@@ -119,29 +119,26 @@ def read_requests(
     run: RunReader, arms: Mapping[str, Arm], looked_up_texts: dict[bytes, tuple[int, ...]], *, count_tokens: bool
 ) -> Iterator[RequestData]:
     """The requests; the texts of those that look n-grams up are put into `looked_up_texts`."""
-    repeated: dict[bytes, tuple[bytes, float]] = {}
-    """Texts repeat from block to block: a digest is kept once, and the repetition within the text is counted once."""
+    repeated: dict[bytes, float] = {}
+    """Texts repeat from block to block: the repetition within a text is counted once."""
     targets = {} if count_tokens else {arm.id: arm.target for arm in arms.values()}
     texts: dict[tuple[str, bytes], str] = {}
     """By target, since two may not have the same vocabulary."""
     looked_up = {arm.id for arm in arms.values() if "ngram-simple" in arm.methods}
     drafting = {arm.id for arm in arms.values() if arm.speculates and REPLAYED.issuperset(arm.methods)}
-    steps: dict[bytes, bytes] = {}
-    """Steps repeat, too; equal ones are kept once."""
     query = f"SELECT {REQUEST_COLUMNS}, zlib_json FROM request LEFT JOIN reply ON request_id = id"
     for *values, bulk in run.raw(f"{query} WHERE superseded = 0 ORDER BY id"):
         row = RequestRow._make(values)
         if bulk is None:
             yield RequestData(row)
             continue
-        reply = run.reply(bulk, row.key)
+        reply = run.reply(bulk, row)
         request = _read(row, reply, repeated)
         if request.output and request.known and row.arm_id in targets:
             text: str = reply.get("text", "")
             request.retold = _is_other(texts.setdefault((targets[row.arm_id], request.output), text), text)
         if row.arm_id in drafting:
-            packed = _pack(reply.get("steps", ()))
-            request.packed_steps = steps.setdefault(packed, packed)
+            request.packed_steps = _pack(reply.get("steps", ()))
         if row.arm_id in looked_up and request.output not in looked_up_texts:
             looked_up_texts[request.output] = tuple(reply["token_ids"])
         if count_tokens:
@@ -149,12 +146,11 @@ def read_requests(
         yield request
 
 
-def _read(row: RequestRow, bulk: dict[str, Any], known: dict[bytes, tuple[bytes, float]]) -> RequestData:
+def _read(row: RequestRow, bulk: dict[str, Any], repeated: dict[bytes, float]) -> RequestData:
     ids: list[int] = bulk.get("token_ids", [])
-    digest = output_digest(ids)
-    if digest not in known:
-        known[digest] = (digest, repetition(ids))
-    output, repeated = known[digest]
+    output = output_digest(ids)
+    if output not in repeated:
+        repeated[output] = repetition(ids)
     steps: list[dict[str, Any]] = bulk.get("steps", [])
     arrivals: list[float] = bulk.get("arrival_ms", [])
     added_up, restores, at_one_place, partial = _added_up(steps)
@@ -172,7 +168,7 @@ def _read(row: RequestRow, bulk: dict[str, Any], known: dict[bytes, tuple[bytes,
         answered=bool(bulk.get("text", "").strip()),
         reasoned=bool(bulk.get("reasoning")),
         calls=_calls(bulk.get("tool_calls", ())),
-        repeated=repeated,
+        repeated=repeated[output],
         restores=restores,
         restores_at_one_place=at_one_place,
         partial=partial,
