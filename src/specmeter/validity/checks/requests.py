@@ -136,7 +136,7 @@ class Requests(Sequence[RequestData]):
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs(Sequence[tuple[RequestData, RequestData]]):
+class Pairs:
     """Requests, each beside one of its baseline."""
 
     own: Requests
@@ -145,17 +145,11 @@ class Pairs(Sequence[tuple[RequestData, RequestData]]):
     def __len__(self) -> int:
         return len(self.own)
 
-    @overload
-    def __getitem__(self, place: int) -> tuple[RequestData, RequestData]: ...
-    @overload
-    def __getitem__(self, place: slice) -> Pairs: ...
-    def __getitem__(self, place: int | slice) -> tuple[RequestData, RequestData] | Pairs:
-        if isinstance(place, slice):
-            return Pairs(self.own[place], self.base[place])
-        return self.own[place], self.base[place]
-
     def __iter__(self) -> Iterator[tuple[RequestData, RequestData]]:
         return zip(self.own, self.base, strict=True)
+
+    def __getitem__(self, place: int) -> tuple[RequestData, RequestData]:
+        return self.own[place], self.base[place]
 
     def at(self, chosen: Ints | Bools | Sequence[int]) -> Pairs:
         """Some of them."""
