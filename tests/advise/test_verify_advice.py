@@ -136,7 +136,7 @@ def test_the_line_to_paste_is_that_of_the_runs_also_where_it_is_unfinished(folde
     told = examined(changed(folder, finished=False, basis="raced", command=("rm", "-rf", "/")), folder)
     assert told.command == line
     assert any(
-        "no certificate covers" in str(it.said)
+        "do not quote these numbers" in str(it.said)
         for it in notes(
             told.model_copy(update={"decision": "undecided", "why_undecided": "budget"}), folder, names_of(told)
         )
