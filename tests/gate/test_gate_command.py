@@ -143,12 +143,11 @@ def test_clients_are_gated_by_their_throughput(capsys: pytest.CaptureFixture[str
     assert all(0.85 < row["ratio"]["point"] < 0.95 for row in told["rows"])
 
 
-@pytest.mark.slow
-def test_a_gate_that_is_continued_measures_what_one_in_a_piece_does(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_simulated_gate_that_is_continued_does_not_repeat_its_noise(capsys: pytest.CaptureFixture[str]) -> None:
     noisy = ("--set", "engine.mock.noise=0.1")
-    whole = found(capsys, 4, *noisy, "--budget", "3m")
-    folder = found(capsys, 4, *noisy, "--budget", "1s", "--new")["folder"]
-    assert found(capsys, 4, *noisy, "--budget", "3m", "--out", folder)["rows"] == whole["rows"]
+    folder = found(capsys, 4, *noisy, "--budget", "1s")["folder"]
+    told = found(capsys, 4, *noisy, "--budget", "3m", "--out", folder)
+    assert all(len(set(row["ratios"])) == len(row["ratios"]) > 3 for row in told["rows"])
 
 
 def test_a_file_is_not_written_over_another(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,6 +156,7 @@ def test_a_file_is_not_written_over_another(folder: Path, capsys: pytest.Capture
     assert not (folder / "gate.txt").exists()
 
 
+@pytest.mark.slow
 def test_two_folders_with_the_same_wheel_are_told_to_be_the_same_and_measured(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
