@@ -25,6 +25,11 @@ from specmeter.errors import UsageError
 
 INSTALL = "in a clone of specmeter, run `uv sync --inexact` (with pip: `pip install ./packages/specmeter-studies`)"
 """How the package of studies is installed."""
+REINSTALL = (
+    "in a clone of specmeter, run `uv sync --inexact --reinstall-package xllamacpp` "
+    "(with pip: `pip install --force-reinstall specmeter`)"
+)
+"""How the packaged llama.cpp is installed again, in the version that is needed."""
 OF_STUDIES = ("study", "quality")
 """Commands that come with the package of studies."""
 OWN_CODE = "specmeter_study_"

@@ -19,16 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from specmeter.errors import EngineStartError
+from specmeter.extensions import REINSTALL
 
 VERSION = "0.6.0"
 """The llama.cpp whose structures these are (include/llama.h, build of October 2026)."""
 SETTING = "SPECMETER_LIBLLAMA"
 """Environment variable: path of a separately installed libllama of the same version."""
 
-_FIX = (
-    f"in a clone of specmeter, run `uv sync --inexact --reinstall-package xllamacpp` (with pip: `pip install "
-    f"--force-reinstall specmeter`), unset {SETTING}, or use the engine `embedded`"
-)
+_FIX = f"{REINSTALL}, unset {SETTING}, or use the engine `embedded`"
 
 _WARNING, _ERROR = 3, 4
 _KEPT_WARNINGS = 8

@@ -18,17 +18,12 @@ if TYPE_CHECKING:
     from specmeter.gate.bisect import Bisection
     from specmeter.gate.ruling import Gate, GateRow, Ruling
 
-_FIXES = {"time": "gate.fix.time", "checks": "gate.fix.checks"}
 _TONES: dict[Ruling, Tone] = {"pass": "good", "fail": "bad", "cannot tell": "doubtful"}
 
 
 def report(gate: Gate) -> Report:
     """The ruling, then a row for everything that was compared."""
-    fix = _FIXES.get(gate.because)
-    if gate.because == "time" and gate.blocks >= LOOKS[-1]:
-        fix = "gate.fix.most"
-    if gate.because == "checks" and NOISE & set(gate.findings):
-        fix = "gate.fix.load"
+    fix = _fix(gate)
     return Report(
         target=f"{gate.base} / {gate.head}",
         headline=headline(gate),
@@ -36,6 +31,15 @@ def report(gate: Gate) -> Report:
         answer=[Text(Message(fix, folder=gate.folder), "doubtful")] if fix else [],
         sections=[Section("gate", [Tabled(_table(gate)), *(Text(it, "faint") for it in _notes(gate))])],
     )
+
+
+def _fix(gate: Gate) -> str | None:
+    """Code of the message that says how to go on."""
+    if gate.because == "time":
+        return "gate.fix.time" if gate.blocks < LOOKS[-1] else "gate.fix.most"
+    if gate.because == "checks":
+        return "gate.fix.load" if NOISE & set(gate.findings) else "gate.fix.checks"
+    return None
 
 
 def headline(gate: Gate) -> Message:

@@ -53,6 +53,7 @@ from specmeter.engines.llama_cpp.tools import (
 from specmeter.engines.process import LOOPBACK, EngineProcess, clean_environment, default_threads, on_free_port
 from specmeter.engines.registry import Device, check_arm
 from specmeter.errors import EngineProtocolError, EngineStartError
+from specmeter.extensions import REINSTALL
 from specmeter.record import SAMPLING, EngineIdentity, network_of
 
 _PORT_ATTEMPTS = 5
@@ -221,10 +222,6 @@ def _flat_parameters(resolved: Mapping[str, Any]) -> dict[str, Any]:
 
 _CHILD = (sys.executable, "-P", child.__file__)
 """By its path: as a module of this package it would first load all that the package does, six times what it needs."""
-_FIX = (
-    "in a clone of specmeter, run `uv sync --inexact --reinstall-package xllamacpp` "
-    "(with pip: `pip install --force-reinstall specmeter`)"
-)
 
 
 class EmbeddedEngine:
@@ -232,11 +229,11 @@ class EmbeddedEngine:
     into a folder of its own (`pip install --target`). Raises `EngineStartError` when there is none."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._folder, self._fix = folder, _FIX
+        self._folder, self._fix = folder, REINSTALL
         if folder is None:
             spec = importlib.util.find_spec("xllamacpp")
             if spec is None or spec.origin is None:
-                raise EngineStartError("the embedded engine (package xllamacpp) is not installed", fix=_FIX)
+                raise EngineStartError("the embedded engine (package xllamacpp) is not installed", fix=REINSTALL)
             self._package = Path(spec.origin).parent
             return
         self._package = folder.absolute() / "xllamacpp"

@@ -318,27 +318,22 @@ class LlamaSession(ThreadedSession):
             super().close()
             return
         self.keeper = None
-        time.sleep(_LINES_APART_S)  # the last lines may be on their way
+        self._await_last_lines()
+        time.sleep(_LINES_APART_S)  # more lines may be on their way
         self._copy_log()
         keeper()
 
     def end(self) -> None:
         """End the server and everything it started; safe to call twice."""
-        try:
-            with contextlib.suppress(OSError):  # a log that is gone
-                self._await_last_lines()
-            self._process.close()
-        finally:
-            self._beside.close()
+        with self._beside, contextlib.closing(self._process):
+            self._await_last_lines()
 
     def _await_last_lines(self) -> None:
         """Another thread of the server writes its log: what ends the server would lose the last request's lines."""
         began_at, self._answered_at = self._answered_at, None
-        deadline = time.perf_counter() + _LAST_LINES_S
-        while began_at is not None and time.perf_counter() < deadline:
-            if parse_request(_read(self._process.log_path, began_at, _MAX_REQUEST_LOG)).complete:
-                return
-            time.sleep(0.001)
+        if began_at is not None:
+            with contextlib.suppress(OSError):  # a log that is gone
+                self._whole_log(began_at, None, _LAST_LINES_S)
 
     # --- one request -------------------------------------------------------------------------------------------------
 
@@ -422,7 +417,11 @@ class LlamaSession(ThreadedSession):
         these timings."""
         if not self._launch.arm.engine.trace_steps or self.facts.speculating is False:
             return RequestLog((), complete=False)
-        deadline = time.perf_counter() + _LOG_PATIENCE_S
+        return self._whole_log(log_at, among, _LOG_PATIENCE_S)
+
+    def _whole_log(self, log_at: int, among: Timings | None, patience_s: float) -> RequestLog:
+        """The same, once its end is there; what there is after `patience_s`."""
+        deadline = time.perf_counter() + patience_s
         while True:
             text = _read(self._process.log_path, log_at, _MAX_REQUEST_LOG)
             log = parse_request(text if among is None else task_lines(text, among.predicted_n, among.predicted_ms))

@@ -86,8 +86,8 @@ def _of_place(data: RunData, prompt_id: str, sha256: str, session_id: str) -> Me
 
 def _of_attempt(data: RunData, key: RequestKey, attempt: int) -> Message | None:
     # Where a block was measured again, its requests are asked again: each time counts its attempts from 1.
-    asked, anew = data.attempts.get(key, 1), key in data.replaced
-    if attempt > asked or (attempt < asked and not anew):
+    asked, again = data.attempts.get(key, 1), key in data.replaced
+    if attempt > asked or (attempt < asked and not again):
         return Message("records-differ.attempt", attempt=attempt, asked=asked)
     return None
 
